@@ -1,0 +1,1 @@
+"""Buffers: where experience waits between sampler and learner."""

@@ -1,0 +1,72 @@
+"""On-policy buffer: gathers consecutive rollouts until one train batch is full, then hands them out once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from uniarena.batch import Batch, Rollout
+from uniarena.config import config
+
+
+@config
+class RolloutBufferConfig:
+    train_batch_size: int | None = None  # valid rows per update; None: every rollout is one train batch
+
+
+class RolloutBuffer:
+    """Keeps rollouts in the order in which they came; `sample` returns them joined along time and empties the buffer.
+
+    A rollout that fills the buffer at once is handed on without a copy; one that must wait is copied, because the
+    sampler writes the next one into the same memory.
+    """
+
+    Config = RolloutBufferConfig
+
+    def __init__(self, cfg: RolloutBufferConfig) -> None:
+        self.cfg = cfg
+        self._parts: list[Rollout] = []
+        self.size = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a train batch is full."""
+        return self.size > 0 and self.size >= (self.cfg.train_batch_size or 0)
+
+    def add(self, rollout: Rollout) -> None:
+        """Append a rollout that continues the columns of the one before."""
+        self.size += int(rollout.rows.valid.sum())
+        self._parts.append(rollout if self.ready else rollout.clone())
+
+    def sample(self, generator: torch.Generator | None = None) -> Rollout:
+        """All rollouts gathered, joined along time; the buffer is empty afterwards.
+
+        Raises:
+            RuntimeError: nothing was added since the last call.
+        """
+        if not self._parts:
+            raise RuntimeError("the rollout buffer is empty; add a rollout before sampling.")
+        parts, self._parts, self.size = self._parts, [], 0
+        return Rollout.join(parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"parts": [_to_state(part) for part in self._parts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._parts = [_from_state(part) for part in state["parts"]]
+        self.size = sum(int(part.rows.valid.sum()) for part in self._parts)
+
+
+def _to_state(rollout: Rollout) -> dict[str, Any]:
+    batches = {"rows": rollout.rows, "start": rollout.start, "last": rollout.last, "ended": rollout.ended}
+    packed = {k: None if b is None else {"shape": list(b.shape), "fields": b.clone().fields} for k, b in batches.items()}
+    return {**packed, "has_final_obs": rollout.has_final_obs}
+
+
+def _from_state(state: dict[str, Any]) -> Rollout:
+    def batch(name: str) -> Any:
+        part = state[name]
+        return None if part is None else Batch(part["shape"], part["fields"])
+
+    return Rollout(batch("rows"), batch("start"), batch("last"), batch("ended"), state["has_final_obs"])
