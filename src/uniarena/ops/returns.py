@@ -1,0 +1,217 @@
+"""Returns and advantages of a [T, B] rollout: the one place where credit is cut at ends and bootstrapped.
+
+Shared vocabulary, all `[T, B]`: `discount` is γ, and 0 where the row terminated; `ended` is true where the trace stops
+(terminated, truncated or not valid); `next_value` is the value of the row's *true* successor; `known` is false where
+the simulator lost that successor. No function here is differentiable: targets are constants of the losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch, Rollout, Tree, tree_map
+
+ValueFn = Callable[..., Tensor]
+
+
+def trace_ends(rows: Batch) -> Tensor:
+    """[T, B] bool: rows after which no credit flows back: terminated, truncated, or not valid (reset-only, dead)."""
+    return rows.terminated | rows.truncated | ~rows.valid
+
+
+def known_successors(rollout: Rollout) -> Tensor | None:
+    """[T, B] bool, false where the true successor was lost (a time-out without final observation); None: all known."""
+    if rollout.has_final_obs:
+        return None
+    rows: Batch = rollout.rows
+    known: Tensor = ~rows.truncated | rows.terminated
+    return known
+
+
+def successors(rollout: Rollout) -> Tree:
+    """The true next observation of every row, `[T, B, …]`: the final one where an episode ended, never the reset one.
+
+    Under `has_final_obs=False` the rows of `known_successors` that are false hold the reset observation.
+    """
+    if "next_obs" in rollout.rows:
+        return rollout.rows.next_obs
+    following = tree_map(_shift, rollout.rows.obs, rollout.last.obs)
+    if rollout.ended is None:
+        return following
+    t, b = rollout.ended.t, rollout.ended.b
+    return tree_map(
+        lambda leaf, final: leaf.index_put((t, b), final.to(leaf.dtype)), following, rollout.ended.obs
+    )
+
+
+def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> tuple[Tensor, Tensor]:
+    """Values of the rows and of their true successors.
+
+    Args:
+        value_fn: `obs [N, …] → [N]`; where the rollout has a `state` it is called as `(obs, state, is_first)`, each
+            row a step of its own.
+        rollout: T steps of B columns.
+        max_rows: observations in one call of `value_fn`; bounds the memory of its activations.
+
+    Returns:
+        (value, next_value), both `[T, B]`. A row whose successor the rollout lists under `ended` is bootstrapped from
+        that final observation; rows that terminated have a `next_value` too, which `discount = 0` silences.
+    """
+    rows, last, ended = rollout.rows, rollout.last, rollout.ended
+    shape = rows.shape
+    value = _evaluate(value_fn, rows.flatten(), max_rows).reshape(shape)
+    if "next_obs" in rows:
+        dense = Batch(shape, obs=rows.next_obs, is_first=torch.zeros_like(rows.is_first))
+        if "state" in rows:  # the state before row t + 1 is the one after row t, not yet reset
+            dense = dense.replace(state=tree_map(_shift, rows.state, last.state))
+        return value, _evaluate(value_fn, dense.flatten(), max_rows).reshape(shape)
+    names = ("obs", "is_first", "state") if "state" in rows else ("obs", "is_first")
+    tail = last.select(*names)
+    if ended is not None:
+        final = ended.replace(is_first=torch.zeros_like(ended.b, dtype=torch.bool))
+        tail = Batch.cat([tail, final.select(*names)])
+    tail_value = _evaluate(value_fn, tail, max_rows)
+    next_value = torch.cat([value[1:], tail_value[None, : shape[1]]])
+    if ended is not None:
+        next_value[ended.t, ended.b] = tail_value[shape[1] :]
+    return value, next_value
+
+
+def gae(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    discount: Tensor,
+    ended: Tensor,
+    lam: float,
+    known: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Generalised advantage estimation.
+
+    δ_t = r_t + d_t·V(s'_t) − V(s_t) and A_t = δ_t + d_t·λ·A_{t+1}, the sum cut after rows that ended.
+    Schulman et al. 2016 (arXiv:1506.02438), eq. 16; λ = 1 is the Monte-Carlo return minus the value, λ = 0 the TD error.
+
+    Returns:
+        (advantage, target), both `[T, B]`; target = advantage + value. Rows with `known` false have advantage 0 and
+        target = value: a reward whose future was lost is not counted, rather than counted twice.
+    """
+    delta = reward + discount * next_value - value
+    if known is not None:
+        delta = torch.where(known, delta, 0.0)
+    advantage = _reverse_scan(delta, _carry(discount, ended) * lam)
+    return advantage, advantage + value
+
+
+def monte_carlo(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    discount: Tensor,
+    ended: Tensor,
+    known: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The return of every row up to its episode's end or the rollout's, bootstrapped there unless it terminated.
+
+    Mnih et al. 2016 (arXiv:1602.01783), algorithm S3: R = V(s_last) for a state that did not terminate, else 0.
+
+    Returns:
+        (advantage, target), both `[T, B]`; advantage = target − value.
+    """
+    carry = _carry(discount, ended)
+    bootstrap = torch.where(ended, discount * next_value, 0.0)
+    bootstrap[-1] = discount[-1] * next_value[-1]
+    immediate = reward + bootstrap
+    if known is not None:
+        immediate = torch.where(known, immediate, value)
+    target = _reverse_scan(immediate, carry)
+    return target - value, target
+
+
+def n_step(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    discount: Tensor,
+    ended: Tensor,
+    n: int,
+    known: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """n-step returns: r_t + d_t·r_{t+1} + … bootstrapped after n rows, or earlier at an end or the rollout's last row.
+
+    Sutton & Barto 2018, eq. 7.1.
+
+    Returns:
+        (advantage, target), both `[T, B]`; advantage = target − value.
+    """
+    one_step = reward + discount * next_value
+    if known is not None:
+        one_step = torch.where(known, one_step, value)
+    carry = _carry(discount, ended)
+    stop = ended.clone()
+    stop[-1] = True
+    target = one_step
+    for _ in range(min(n, len(reward)) - 1):
+        longer = reward + carry * torch.roll(target, -1, 0)
+        target = torch.where(stop, one_step, longer)
+    return target - value, target
+
+
+def discounted_return(reward: Tensor, discount: Tensor, ended: Tensor) -> Tensor:
+    """Σ of discounted rewards from each row to its episode's end (or the rollout's), without bootstrap. `[T, B]`."""
+    return _reverse_scan(reward, _carry(discount, ended))
+
+
+def running_return(reward: Tensor, keep: Tensor, before: Tensor) -> Tensor:
+    """Discounted sums of the past: y_t = r_t + keep_t · y_{t−1}, with y = `before [B]` ahead of row 0. `[T, B]`.
+
+    It is what rewards are scaled by (Engstrom et al. 2020, arXiv:2005.12729, algorithm 1); `keep` is γ, or 0 on the first
+    row of an episode.
+    """
+    first = reward.clone()
+    first[0] += keep[0] * before
+    return _reverse_scan(first.flip(0), keep.flip(0)).flip(0)
+
+
+def _carry(discount: Tensor, ended: Tensor) -> Tensor:
+    return torch.where(ended, 0.0, discount)
+
+
+def _shift(leaf: Tensor, last: Tensor) -> Tensor:
+    """Row t becomes row t + 1; the last row becomes `last`."""
+    return torch.cat([leaf[1:], last.to(leaf.dtype)[None]])
+
+
+def _evaluate(value_fn: ValueFn, batch: Batch, max_rows: int) -> Tensor:
+    """`value_fn` on an [N] batch, at most `max_rows` at a time → [N]."""
+    parts = []
+    for start in range(0, len(batch), max_rows):
+        part = batch if len(batch) <= max_rows else batch[start : start + max_rows]
+        arguments = (part.obs, part.state, part.is_first) if "state" in part else (part.obs,)
+        value = value_fn(*arguments)
+        if value.shape != (len(part),):
+            raise ValueError(
+                f"the value function gave shape {tuple(value.shape)} for {len(part)} observations; expected "
+                f"({len(part)},), one value a row: squeeze a trailing dimension of 1."
+            )
+        parts.append(value)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _reverse_scan(x: Tensor, carry: Tensor) -> Tensor:
+    """y_t = x_t + carry_t · y_{t+1}, y after the last row 0. `[T, B]`, in a fresh tensor."""
+    out = x.detach().clone()
+    if out.device.type != "cpu":
+        for t in range(len(out) - 2, -1, -1):
+            out[t].addcmul_(carry[t], out[t + 1])
+        return out
+    # NumPy views: half a microsecond a call where torch takes two, and this is a loop over time.
+    rows, factors = list(out.numpy()), list(carry.detach().numpy())
+    scratch = np.empty_like(rows[0])
+    for t in range(len(rows) - 2, -1, -1):
+        np.multiply(factors[t], rows[t + 1], out=scratch)
+        np.add(rows[t], scratch, out=rows[t])
+    return out
