@@ -1,0 +1,19 @@
+"""Optimisers, schedules, and `Minimize`, the one way to take a gradient step."""
+
+from uniarena.optim.minimize import LearnStep, LossFn, Minimize, NonFiniteError, global_norm
+from uniarena.optim.optimizer import Optimizer, OptimizerConfig, build_optimizer
+from uniarena.optim.schedules import Schedule, ScheduleConfig, make_schedule
+
+__all__ = [
+    "LearnStep",
+    "LossFn",
+    "Minimize",
+    "NonFiniteError",
+    "Optimizer",
+    "OptimizerConfig",
+    "Schedule",
+    "ScheduleConfig",
+    "build_optimizer",
+    "global_norm",
+    "make_schedule",
+]
