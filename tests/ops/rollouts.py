@@ -14,7 +14,7 @@ from uniarena.batch import Batch, Rollout
 def counter(
     steps: int, length: int, end: str, reward: Tensor | None = None, has_final_obs: bool = True
 ) -> Rollout:
-    """One column of the counter env: the observation is the step's index, each episode ends after `length` steps."""
+    """One column of the counter env: the observation is the step's index, episodes last `length` steps."""
     index = torch.arange(steps)
     ends = (index + 1) % length == 0
     column = torch.ones(steps, 1)
@@ -39,7 +39,7 @@ def counter(
 
 @dataclass
 class Episode:
-    """What truly happened in one episode, or the part of it inside the rollout: L rows, L + 1 observations."""
+    """What truly happened in one episode, or in its part inside the rollout: L rows, L + 1 observations."""
 
     column: int
     rows: list[int]
@@ -51,7 +51,7 @@ class Episode:
 def random_rollout(
     seed: int, steps: int, columns: int, next_step: bool = False
 ) -> tuple[Rollout, list[Episode]]:
-    """Random episodes with terminations, truncations and a running last one; `next_step` adds reset-only rows."""
+    """Random episodes: terminations, truncations and a running last one; `next_step` adds reset-only rows."""
     rng = np.random.default_rng(seed)
     shape = (steps, columns)
     obs = np.zeros((steps + 1, columns), np.float32)

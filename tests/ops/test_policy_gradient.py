@@ -41,7 +41,8 @@ def test_no_gradient_beyond_the_clip_in_the_direction_of_the_advantage() -> None
     ratio = logs(1.5, 0.5, 1.5, 0.5).requires_grad_()
     gain = surrogate(ratio, torch.tensor([1.0, 1.0, -1.0, -1.0]), "hard", 0.2)
     (grad,) = torch.autograd.grad(gain.sum(), ratio)
-    # 1.5 with A > 0 and 0.5 with A < 0 have gone far enough: 0. The others: d(ρA)/d log ρ = ρA = 0.5 and −1.5.
+    # 1.5 with A > 0 and 0.5 with A < 0 have gone far enough: 0. The others: d(ρA)/d log ρ = ρA = 0.5 and
+    # −1.5.
     assert grad.tolist() == pytest.approx([0.0, 0.5, -1.5, 0.0])
 
 

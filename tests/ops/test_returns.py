@@ -13,6 +13,8 @@ from torch import Tensor
 from tests.ops.rollouts import Episode, counter, dense, random_rollout
 from uniarena.batch import Batch, Rollout
 from uniarena.ops.returns import (
+    _scan_arrays,
+    _scan_tensors,
     discounted_return,
     gae,
     known_successors,
@@ -48,8 +50,9 @@ def credit(rollout: Rollout, value_fn, lam: float = 0.95, gamma: float = GAMMA) 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 0.95, 1.0])
 def test_a_time_limit_bootstraps_and_a_termination_does_not(lam: float) -> None:
-    # Counter, 10 steps an episode, γ 0.9, V = 10. The last step of an episode: δ = 1 + 0.9·10 − 10 = 0 when truncated,
-    # so its target is 10; δ = 1 − 10 = −9 when terminated, so its target is 1. Neither depends on λ.
+    # Counter, 10 steps an episode, γ 0.9, V = 10. The last step of an episode: δ = 1 + 0.9·10 − 10 = 0 when
+    # truncated, so its target is 10; δ = 1 − 10 = −9 when terminated, so its target is 1. Neither depends on
+    # λ.
     _, target = credit(counter(30, 10, "truncation"), ten, lam)
     assert target[[9, 19, 29], 0].tolist() == pytest.approx([10.0, 10.0, 10.0])
     _, target = credit(counter(30, 10, "termination"), ten, lam)
@@ -58,9 +61,9 @@ def test_a_time_limit_bootstraps_and_a_termination_does_not(lam: float) -> None:
 
 
 def test_nothing_leaks_over_a_time_limit() -> None:
-    # Rewards of the second episode × 100. With V = 10 every δ of the first and third is 1 + 9 − 10 = 0; of the second
-    # 100 + 9 − 10 = 99. Step 9 sees none of the second episode: its target stays 10. λ = 1: step 10 sums
-    # 99·(1 + 0.9 + … + 0.9^9) = 99·(1 − 0.9^10)/0.1 = 990·(1 − 0.9^10).
+    # Rewards of the second episode × 100. With V = 10 every δ of the first and third is 1 + 9 − 10 = 0; of
+    # the second 100 + 9 − 10 = 99. Step 9 sees none of the second episode: its target stays 10. λ = 1: step
+    # 10 sums 99·(1 + 0.9 + … + 0.9^9) = 99·(1 − 0.9^10)/0.1 = 990·(1 − 0.9^10).
     reward = torch.ones(30)
     reward[10:20] = 100.0
     advantage, target = credit(counter(30, 10, "truncation", reward), ten, lam=1.0)
@@ -73,8 +76,9 @@ def test_nothing_leaks_over_a_time_limit() -> None:
 
 
 def test_a_lost_final_observation_counts_no_reward_twice() -> None:
-    # V(s) = s, reward 100 on the last step before truncation at 10. Final observation known: target = 100 + 0.9·10 = 109
-    # and the step before it, λ = 0: 1 + 0.9·V(9) = 9.1. Lost: the row's target is its own value, 9, advantage 0.
+    # V(s) = s, reward 100 on the last step before truncation at 10. Final observation known: target = 100 +
+    # 0.9·10 = 109 and the step before it, λ = 0: 1 + 0.9·V(9) = 9.1. Lost: the row's target is its own value,
+    # 9, advantage 0.
     reward = torch.ones(10)
     reward[9] = 100.0
     _, target = credit(counter(10, 10, "truncation", reward), identity, lam=0.0)
@@ -242,7 +246,8 @@ def test_reset_only_rows_change_nothing(seed: int, steps: int, lam: float) -> No
 
 
 def test_next_step_rows_give_the_advantages_of_same_step_ones() -> None:
-    # Episodes of 2 by truncation. NEXT_STEP: obs 0, 1, 2(reset-only), 0, 1; the real rows get what SAME_STEP gives.
+    # Episodes of 2 by truncation. NEXT_STEP: obs 0, 1, 2(reset-only), 0, 1; the real rows get what SAME_STEP
+    # gives.
     same = counter(4, 2, "truncation")
     keep = torch.tensor([True, True, False, True, True])[:, None]
     rows = Batch(
@@ -258,6 +263,15 @@ def test_next_step_rows_give_the_advantages_of_same_step_ones() -> None:
     ended = Batch((2,), t=torch.tensor([1, 4]), b=torch.tensor([0, 0]), obs=torch.tensor([[2.0], [2.0]]))
     following = Rollout(rows, Batch((1,), is_first=torch.tensor([True])), last, ended)
     assert torch.allclose(credit(following, wavy)[0][keep], credit(same, wavy)[0][:, 0])
+
+
+def test_both_forms_of_the_scan_agree() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, carry = torch.randn(50, 3, generator=generator), torch.rand(50, 3, generator=generator)
+    arrays, tensors = x.clone(), x.clone()
+    _scan_arrays(arrays.numpy(), carry.numpy())
+    _scan_tensors(tensors, carry)
+    torch.testing.assert_close(arrays, tensors)
 
 
 def test_inputs_are_left_alone_and_float64_is_kept() -> None:

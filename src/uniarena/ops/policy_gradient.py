@@ -20,7 +20,8 @@ def clamp_log_ratio(
 ) -> tuple[Tensor, Tensor]:
     """log π(a|s) − log μ(a|s), clamped before anything exponentiates it.
 
-    The log-probs of a 9,000-dimensional action differ by hundreds after one step of the optimiser; exp of that is inf.
+    The log-probs of a 9,000-dimensional action differ by hundreds after one step of the optimiser; exp of
+    that is inf.
 
     Returns:
         (log-ratio in [−bound, bound], which rows were clamped as bool).
@@ -40,8 +41,8 @@ def surrogate(
 
     none: ρ·A; at ρ = 1 its gradient is A·∇log π, the policy gradient theorem.
     hard: min(ρ·A, clip(ρ, 1 ± ε)·A). Schulman et al. 2017 (arXiv:1707.06347), eq. 7.
-    dual: as hard, and never below c·A where A < 0, so that a huge ρ cannot dominate. Ye et al. 2020 (arXiv:1912.09729),
-    section "Dual-Clip PPO", c = `dual_clip`.
+    dual: as hard, and never below c·A where A < 0, so that a huge ρ cannot dominate. Ye et al. 2020
+    (arXiv:1912.09729), section "Dual-Clip PPO", c = `dual_clip`.
     """
     ratio = log_ratio.exp()
     gain = ratio * advantage
@@ -62,11 +63,12 @@ def value_loss(
 ) -> Tensor:
     """(V − target)², or Huber with δ = 1, per row.
 
-    With `clip_range` the larger of that and the loss of `old_value + clip(V − old_value, ±clip_range)`, as the
-    authors' implementation of PPO does (Engstrom et al. 2020, arXiv:2005.12729, section 3).
+    With `clip_range` the larger of that and the loss of `old_value + clip(V − old_value, ±clip_range)`, as
+    the authors' implementation of PPO does (Engstrom et al. 2020, arXiv:2005.12729, section 3).
 
     Raises:
-        ValueError: `value` and `target` differ in shape (broadcasting [N, 1] with [N] would train on N² pairs).
+        ValueError: `value` and `target` differ in shape (broadcasting [N, 1] with [N] would train on N²
+        pairs).
     """
     if value.shape != target.shape:
         raise ValueError(

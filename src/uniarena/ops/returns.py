@@ -1,8 +1,9 @@
 """Returns and advantages of a [T, B] rollout: the one place where credit is cut at ends and bootstrapped.
 
-Shared vocabulary, all `[T, B]`: `discount` is γ, and 0 where the row terminated; `ended` is true where the trace stops
-(terminated, truncated or not valid); `next_value` is the value of the row's *true* successor; `known` is false where
-the simulator lost that successor. No function here is differentiable: targets are constants of the losses.
+Shared vocabulary, all `[T, B]`: `discount` is γ, and 0 where the row terminated; `ended` is true where the
+trace stops (terminated, truncated or not valid); `next_value` is the value of the row's *true* successor;
+`known` is false where the simulator lost that successor. No function here is differentiable: targets are
+constants of the losses.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ ValueFn = Callable[..., Tensor]
 
 
 def trace_ends(rows: Batch) -> Tensor:
-    """[T, B] bool: rows after which no credit flows back: terminated, truncated, or not valid (reset-only, dead)."""
+    """[T, B] bool: rows that stop credit: terminated, truncated, or not valid (reset-only, dead)."""
     return rows.terminated | rows.truncated | ~rows.valid
 
 
 def known_successors(rollout: Rollout) -> Tensor | None:
-    """[T, B] bool, false where the true successor was lost (a time-out without final observation); None: all known."""
+    """[T, B] bool, false where a time-out lost its final observation; None: every successor is known."""
     if rollout.has_final_obs:
         return None
     rows: Batch = rollout.rows
@@ -33,7 +34,7 @@ def known_successors(rollout: Rollout) -> Tensor | None:
 
 
 def successors(rollout: Rollout) -> Tree:
-    """The true next observation of every row, `[T, B, …]`: the final one where an episode ended, never the reset one.
+    """The true next observation of every row, `[T, B, …]`: at an end the final one, never the reset one.
 
     Under `has_final_obs=False` the rows of `known_successors` that are false hold the reset observation.
     """
@@ -52,14 +53,15 @@ def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> 
     """Values of the rows and of their true successors.
 
     Args:
-        value_fn: `obs [N, …] → [N]`; where the rollout has a `state` it is called as `(obs, state, is_first)`, each
-            row a step of its own.
+        value_fn: `obs [N, …] → [N]`; where the rollout has a `state` it is called as `(obs, state,
+            is_first)`, each row a step of its own.
         rollout: T steps of B columns.
         max_rows: observations in one call of `value_fn`; bounds the memory of its activations.
 
     Returns:
-        (value, next_value), both `[T, B]`. A row whose successor the rollout lists under `ended` is bootstrapped from
-        that final observation; rows that terminated have a `next_value` too, which `discount = 0` silences.
+        (value, next_value), both `[T, B]`. A row whose successor the rollout lists under `ended` is
+        bootstrapped from that final observation; rows that terminated have a `next_value` too, which
+        `discount = 0` silences.
     """
     rows, last, ended = rollout.rows, rollout.last, rollout.ended
     shape = rows.shape
@@ -93,11 +95,12 @@ def gae(
     """Generalised advantage estimation.
 
     δ_t = r_t + d_t·V(s'_t) − V(s_t) and A_t = δ_t + d_t·λ·A_{t+1}, the sum cut after rows that ended.
-    Schulman et al. 2016 (arXiv:1506.02438), eq. 16; λ = 1 is the Monte-Carlo return minus the value, λ = 0 the TD error.
+    Schulman et al. 2016 (arXiv:1506.02438), eq. 16; λ = 1 is the Monte-Carlo return minus the value, λ = 0
+    the TD error.
 
     Returns:
-        (advantage, target), both `[T, B]`; target = advantage + value. Rows with `known` false have advantage 0 and
-        target = value: a reward whose future was lost is not counted, rather than counted twice.
+        (advantage, target), both `[T, B]`; target = advantage + value. Rows with `known` false have advantage
+        0 and target = value: a reward whose future was lost is not counted, rather than counted twice.
     """
     delta = reward + discount * next_value - value
     if known is not None:
@@ -114,9 +117,10 @@ def monte_carlo(
     ended: Tensor,
     known: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The return of every row up to its episode's end or the rollout's, bootstrapped there unless it terminated.
+    """The return from every row to its episode's end or the rollout's, bootstrapped there unless terminated.
 
-    Mnih et al. 2016 (arXiv:1602.01783), algorithm S3: R = V(s_last) for a state that did not terminate, else 0.
+    Mnih et al. 2016 (arXiv:1602.01783), algorithm S3: R = V(s_last) for a state that did not terminate, else
+    0.
 
     Returns:
         (advantage, target), both `[T, B]`; advantage = target − value.
@@ -140,7 +144,7 @@ def n_step(
     n: int,
     known: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """n-step returns: r_t + d_t·r_{t+1} + … bootstrapped after n rows, or earlier at an end or the rollout's last row.
+    """n-step returns: r_t + d_t·r_{t+1} + …, bootstrapped after n rows or at an end or the last row before.
 
     Sutton & Barto 2018, eq. 7.1.
 
@@ -161,15 +165,15 @@ def n_step(
 
 
 def discounted_return(reward: Tensor, discount: Tensor, ended: Tensor) -> Tensor:
-    """Σ of discounted rewards from each row to its episode's end (or the rollout's), without bootstrap. `[T, B]`."""
+    """Discounted rewards from each row to its episode's end or the rollout's, without bootstrap. `[T, B]`."""
     return _reverse_scan(reward, _carry(discount, ended))
 
 
 def running_return(reward: Tensor, keep: Tensor, before: Tensor) -> Tensor:
-    """Discounted sums of the past: y_t = r_t + keep_t · y_{t−1}, with y = `before [B]` ahead of row 0. `[T, B]`.
+    """Discounted sums of the past: y_t = r_t + keep_t · y_{t−1}, and `before [B]` ahead of row 0. `[T, B]`.
 
-    It is what rewards are scaled by (Engstrom et al. 2020, arXiv:2005.12729, algorithm 1); `keep` is γ, or 0 on the first
-    row of an episode.
+    It is what rewards are scaled by (Engstrom et al. 2020, arXiv:2005.12729, algorithm 1); `keep` is γ, or 0
+    on the first row of an episode.
     """
     first = reward.clone()
     first[0] += keep[0] * before
@@ -204,14 +208,24 @@ def _evaluate(value_fn: ValueFn, batch: Batch, max_rows: int) -> Tensor:
 def _reverse_scan(x: Tensor, carry: Tensor) -> Tensor:
     """y_t = x_t + carry_t · y_{t+1}, y after the last row 0. `[T, B]`, in a fresh tensor."""
     out = x.detach().clone()
-    if out.device.type != "cpu":
-        for t in range(len(out) - 2, -1, -1):
-            out[t].addcmul_(carry[t], out[t + 1])
-        return out
-    # NumPy views: half a microsecond a call where torch takes two, and this is a loop over time.
-    rows, factors = list(out.numpy()), list(carry.detach().numpy())
+    if out.device.type == "cpu":
+        _scan_arrays(out.numpy(), carry.detach().numpy())
+    else:
+        _scan_tensors(out, carry)
+    return out
+
+
+def _scan_arrays(out: np.ndarray, carry: np.ndarray) -> None:
+    """In place, through NumPy: half a microsecond a call where torch takes two, in a loop over time."""
+    rows, factors = list(out), list(carry)
     scratch = np.empty_like(rows[0])
     for t in range(len(rows) - 2, -1, -1):
         np.multiply(factors[t], rows[t + 1], out=scratch)
         np.add(rows[t], scratch, out=rows[t])
-    return out
+
+
+def _scan_tensors(out: Tensor, carry: Tensor) -> None:
+    """In place, on any device."""
+    rows, factors = out.unbind(0), carry.unbind(0)
+    for t in range(len(rows) - 2, -1, -1):
+        rows[t].addcmul_(factors[t], rows[t + 1])

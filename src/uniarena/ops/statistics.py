@@ -12,24 +12,25 @@ Metrics = dict[str, Tensor]
 
 
 def masked_mean(x: Tensor, valid: Tensor | None = None) -> Tensor:
-    """Mean of `x` over the true entries of `valid` (all if None); 0 where none is. A NaN in a masked entry is harmless."""
+    """Mean over the true entries of `valid` (None: all); 0 if none is. NaN in the others is harmless."""
     if valid is None:
         return x.mean()
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
 def mean_and_std(x: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Mean and population standard deviation over the true entries of `valid`, as float64 0-d tensors, without a sync."""
+    """Mean and population standard deviation over the true entries of `valid`; float64 0-d tensors."""
     wide = x.double()
     mean = masked_mean(wide, valid)
     return mean, masked_mean((wide - mean).square(), valid).sqrt()
 
 
 def standardize(x: Tensor, valid: Tensor | None = None, eps: float = 1e-8) -> Tensor:
-    """(x − mean) / (std + eps) over the true entries of `valid`; entries outside it are returned scaled alike.
+    """(x − mean) / (std + eps), both over the true entries of `valid`; the others are scaled alike.
 
-    With fewer than two entries there is nothing to compare with, and `x` is returned as it is: never NaN, and a
-    single sample keeps its sign. The moments are float64, so equal entries become 0 rather than magnified rounding.
+    With fewer than two entries there is nothing to compare with, and `x` is returned as it is: never NaN, and
+    a single sample keeps its sign. The moments are float64, so equal entries become 0 rather than magnified
+    rounding.
     """
     count = x.numel() if valid is None else valid.sum()
     mean, std = mean_and_std(x, valid)
@@ -40,14 +41,17 @@ def standardize(x: Tensor, valid: Tensor | None = None, eps: float = 1e-8) -> Te
 
 
 def explained_variance(prediction: Tensor, target: Tensor, valid: Tensor | None = None) -> Tensor:
-    """1 − Var(target − prediction) / Var(target): 1 perfect, 0 no better than a constant, negative worse. NaN if Var = 0."""
+    """1 − Var(target − prediction) / Var(target): 1 perfect, 0 no better than a constant, below 0 worse.
+
+    NaN where the target does not vary.
+    """
     _, residual = mean_and_std(target - prediction, valid)
     _, spread = mean_and_std(target, valid)
     return torch.where(spread > 0, 1.0 - (residual / spread).square(), torch.nan).to(target.dtype)
 
 
 class RunningMean:
-    """Mean of metrics over the minibatches of an update; kept as tensors and reduced once, so nothing synchronises."""
+    """Mean of metrics over minibatches, kept as tensors and reduced once, so that nothing synchronises."""
 
     def __init__(self) -> None:
         self._values: dict[str, list[Tensor]] = {}

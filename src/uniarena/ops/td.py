@@ -6,5 +6,8 @@ from torch import Tensor
 
 
 def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
-    """r + d·V(s'), where `discount` is γⁿ, and 0 where the row terminated. Any equal shapes. Sutton & Barto 2018, eq. 6.2."""
+    """r + d·V(s'), any equal shapes; `discount` is γⁿ, and 0 where the row terminated.
+
+    Sutton & Barto 2018, eq. 6.2.
+    """
     return reward + discount * next_value

@@ -1,0 +1,5 @@
+"""`python -m uniarena`."""
+
+from uniarena.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Reading runs: statistics over episodes and seeds."""

@@ -1,0 +1,189 @@
+"""Nested plain data ⇄ JSON, with tensors and arrays set aside by name. Every value comes back as it was, bit
+for bit.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+TAG = "$"
+_EXACT_INT = 2**53  # what every JSON reader keeps exact
+_TORCH_DTYPES = frozenset(
+    getattr(torch, name)
+    for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()  # noqa: SIM905
+)
+_NUMPY_DTYPES = frozenset(np.dtype(code) for code in ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8"))
+_PLAIN_KINDS = "biufcSUmM"  # NumPy kinds whose bytes are their value
+
+
+class Aside:
+    """Tensors taken out of a state, by name: contiguous, on the CPU, none sharing storage with another."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._storages: set[int] = set()
+
+    def add(self, data: Tensor, path: str) -> str:
+        """Keep `data`; returns the name it got, which is its path unless that is taken."""
+        base = path.encode("utf-8", "backslashreplace").decode() or "value"
+        name, count = base, 1
+        while name in self.tensors or name == "__metadata__":  # reserved by the file format
+            count += 1
+            name = f"{base}#{count}"
+        storage = data.untyped_storage()
+        whole = storage.nbytes() == data.numel() * data.element_size()
+        kept = data if whole and storage.data_ptr() not in self._storages else data.clone()
+        self._storages.add(kept.untyped_storage().data_ptr())
+        self.tensors[name] = kept
+        return name
+
+
+def encode(value: Any, path: str, aside: Aside) -> Any:
+    """`value` as JSON data; its tensors and arrays are set aside under their dotted path.
+
+    Args:
+        value: nested dicts, lists and tuples of tensors, arrays, NumPy scalars, int, float, str, bool and
+            None.
+        path: where `value` stands, for names and errors.
+        aside: takes the tensors.
+
+    Raises:
+        TypeError: a value of another kind, with its place.
+    """
+    if isinstance(value, enum.Enum):
+        raise _unsavable(value, path, "save its value or name instead")
+    if isinstance(value, Tensor):
+        return _encode_tensor(value, path, aside)
+    if isinstance(value, np.ndarray):
+        return _encode_array(value, path, aside)
+    if isinstance(value, np.generic):
+        if value.dtype.kind not in _PLAIN_KINDS:
+            raise _unsavable(value, path, "save its fields")
+        return {TAG: "scalar", "dtype": value.dtype.str, "hex": value.tobytes()[: value.dtype.itemsize].hex()}
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if -_EXACT_INT <= value <= _EXACT_INT else {TAG: "int", "hex": hex(value)}
+    if isinstance(value, float):
+        finite = value - value == 0.0
+        return float(value) if finite else {TAG: "float", "hex": struct.pack(">d", value).hex()}
+    if isinstance(value, Mapping):
+        return _encode_mapping(value, path, aside)
+    if isinstance(value, list):
+        return [encode(item, _join(path, index), aside) for index, item in enumerate(value)]
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return {TAG: "tuple", "items": [encode(item, _join(path, i), aside) for i, item in enumerate(value)]}
+    raise _unsavable(value, path, "turn it into dicts, lists, tuples, numbers, strings, arrays or tensors")
+
+
+def _encode_mapping(value: Mapping[Any, Any], path: str, aside: Aside) -> dict[str, Any]:
+    if all(type(key) is str for key in value) and TAG not in value:
+        return {key: encode(item, _join(path, key), aside) for key, item in value.items()}
+    pairs = []
+    for key, item in value.items():
+        inside = Aside()
+        pairs.append([encode(key, _join(path, key), inside), encode(item, _join(path, key), aside)])
+        if inside.tensors:
+            raise _unsavable(key, path, "a tensor cannot be the key of a dict")
+    return {TAG: "dict", "items": pairs}
+
+
+def _encode_tensor(value: Tensor, path: str, aside: Aside) -> dict[str, Any]:
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+        raise _unsavable(value, path, "save a dense tensor")
+    data = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    if data.dtype in _TORCH_DTYPES:
+        return {TAG: "tensor", "in": aside.add(data, path)}
+    name = aside.add(data.reshape(-1).view(torch.uint8), path)
+    return {
+        TAG: "tensor",
+        "in": name,
+        "dtype": str(data.dtype).removeprefix("torch."),
+        "shape": list(data.shape),
+    }
+
+
+def _encode_array(value: np.ndarray, path: str, aside: Aside) -> dict[str, Any]:
+    if value.dtype.kind not in _PLAIN_KINDS or isinstance(value, np.ma.MaskedArray):
+        raise _unsavable(value, path, f"arrays of {value.dtype} are not plain numbers or text")
+    data = np.asarray(value, order="C")
+    if data.dtype in _NUMPY_DTYPES and data.dtype.isnative:
+        return {TAG: "array", "in": aside.add(torch.from_numpy(data.copy()), path)}
+    raw = torch.from_numpy(np.frombuffer(bytearray(data.tobytes()), dtype=np.uint8))
+    name = aside.add(raw, path)
+    return {TAG: "array", "in": name, "dtype": data.dtype.str, "shape": list(data.shape)}
+
+
+def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """What `encode` was given.
+
+    Raises:
+        ValueError, LookupError, TypeError: `value` was not made by `encode`.
+    """
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TAG not in value:
+        return {key: decode(item, tensors) for key, item in value.items()}
+    return _DECODERS[value[TAG]](value, tensors)
+
+
+def _decode_tensor(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Tensor:
+    data = tensors[value["in"]]
+    if "dtype" not in value:
+        return data
+    dtype = getattr(torch, value["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{value['dtype']!r} is no tensor dtype")
+    return data.view(dtype).reshape(value["shape"])
+
+
+def _decode_array(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> np.ndarray:
+    data = tensors[value["in"]].numpy()
+    if "dtype" not in value:
+        return data
+    return np.ndarray(value["shape"], dtype=_plain_dtype(value["dtype"]), buffer=bytearray(data.tobytes()))
+
+
+def _decode_scalar(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    data, dtype = bytes.fromhex(value["hex"]), _plain_dtype(value["dtype"])
+    if dtype.itemsize != len(data):
+        raise ValueError(f"{len(data)} bytes for a scalar of {dtype}")
+    return np.frombuffer(data, dtype=dtype)[0] if data else dtype.type()
+
+
+def _plain_dtype(text: str) -> np.dtype[Any]:
+    dtype = np.dtype(text)
+    if dtype.kind not in _PLAIN_KINDS:
+        raise ValueError(f"{text!r} is no dtype of plain numbers or text")
+    return dtype
+
+
+_DECODERS = {
+    "tensor": _decode_tensor,
+    "array": _decode_array,
+    "scalar": _decode_scalar,
+    "tuple": lambda value, tensors: tuple(decode(item, tensors) for item in value["items"]),
+    "dict": lambda value, tensors: {decode(k, {}): decode(item, tensors) for k, item in value["items"]},
+    "int": lambda value, tensors: int(value["hex"], 16),
+    "float": lambda value, tensors: struct.unpack(">d", bytes.fromhex(value["hex"]))[0],
+}
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _unsavable(value: Any, path: str, advice: str) -> TypeError:
+    kind = type(value)
+    return TypeError(
+        f"{path or 'the value'} is a {kind.__module__}.{kind.__qualname__}, which cannot be saved; {advice}."
+    )

@@ -1,0 +1,116 @@
+"""Finding checkpoints, deciding whether to trust them, and deleting them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from uniarena.checkpoint.files import MANIFEST, CheckpointError, read_manifest, verify
+
+_log = logging.getLogger(__name__)
+_IMPORT_PATH = re.compile(r"[\w./\\-]+:[A-Za-z_][\w.]*")
+
+
+def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
+    """The most recently written whole checkpoint inside `folder`, and the broken ones passed over with the
+    reason.
+
+    Only damage newer than the answer is sure to be listed: older checkpoints are not read in full.
+
+    Raises:
+        CheckpointError: there is no whole checkpoint.
+    """
+    folder = Path(folder)
+    broken: list[tuple[Path, str]] = []
+    dated: list[tuple[int, Path]] = []
+    for path in _candidates(folder):
+        try:
+            dated.append((read_manifest(path)["created"], path))
+        except CheckpointError as error:
+            broken.append((path, str(error)))
+    for _, path in sorted(dated, reverse=True):
+        try:
+            verify(path)
+            return path, broken
+        except CheckpointError as error:
+            broken.append((path, str(error)))
+    reasons = "".join(f"\n  {reason}" for _, reason in broken)
+    raise CheckpointError(folder, f"holds no whole checkpoint.{reasons}")
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Sub-folders that are or should be checkpoints, and those set aside by a replacement that was cut
+    short.
+    """
+    found = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        aside = re.fullmatch(r"\.(.+)\.[0-9a-f-]+\.old", path.name)
+        wanted = not folder.joinpath(aside[1]).exists() if aside else not path.name.startswith(".")
+        if wanted and path.is_dir():
+            found.append(path)
+    return found
+
+
+def locate(path: Path | str) -> Path:
+    """The checkpoint that `path` means: itself, or of a run folder the best one, else the newest whole one.
+
+    Raises:
+        CheckpointError: nothing whole is there.
+    """
+    path = Path(path)
+    if (path / MANIFEST).exists():
+        return path
+    if not path.is_dir():
+        raise CheckpointError(path, "does not exist; give a run folder or a checkpoint folder.")
+    inside = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    best = inside / "best"
+    if best.is_dir():
+        try:
+            verify(best)
+            return best
+        except CheckpointError as error:
+            _log.warning("the best checkpoint cannot be used, taking the newest: %s", error)
+    return newest(inside)[0]
+
+
+def check_trust(spec: Any, folder: Path, trust: bool) -> None:
+    """Refuse a description that would import code named by the checkpoint (`module:Class`), unless it is
+    trusted.
+
+    Raises:
+        CheckpointError: it names an import path and `trust` is false.
+    """
+    if trust:
+        return
+    if isinstance(spec, str):
+        if _IMPORT_PATH.fullmatch(spec):
+            reason = f"would import {spec!r}. If you know where it comes from, load it with trust=True."
+            raise CheckpointError(folder, reason)
+    elif isinstance(spec, Mapping):
+        for value in spec.values():
+            check_trust(value, folder, trust)
+    elif isinstance(spec, (list, tuple)):
+        for value in spec:
+            check_trust(value, folder, trust)
+
+
+def remove(folder: Path | str) -> None:
+    """Delete a checkpoint; a crash midway leaves no half one under its name."""
+    folder = Path(folder)
+    aside = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.del")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def sweep(folder: Path | str) -> None:
+    """Delete what killed processes left inside `folder`. Only while nothing is being saved there."""
+    for path in Path(folder).glob(".*"):
+        aside = re.fullmatch(r"\.(.+)\.[0-9a-f-]+\.(tmp|old|del)", path.name)
+        if aside and path.is_dir() and (aside[2] != "old" or path.with_name(aside[1]).exists()):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,90 @@
+"""`component`: from a section that names a component to the component and its parsed config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from uniarena import registry
+from uniarena.config.aliases import canonical_name
+from uniarena.config.errors import ConfigError, Faults
+from uniarena.config.parse import parse
+from uniarena.config.schema import Experiment
+from uniarena.config.section import Section, join
+from uniarena.config.wording import given
+
+
+def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> tuple[Any, Any]:
+    """Look a component up and parse its keys.
+
+    Args:
+        kind: registry kind, such as `callback`.
+        section: a map with `type` and the component's keys, or its name or class alone.
+        path: config path of the section, for messages.
+
+    Returns:
+        The component (class or preset) and an instance of its `Config` (None if it declares none).
+
+    Raises:
+        ConfigError: unknown or broken component, or wrong keys; with file and line if they are known.
+    """
+    if isinstance(section, str | type):
+        section = Section({"type": section})
+    section = Section(section)
+    name, where = section.get("type"), section.where("type")
+    if name is None:
+        raise ConfigError(
+            f"no {kind} is named",
+            join(path, "type"),
+            where,
+            f"add type: one of {', '.join(registry.names(kind))}",
+        )
+    if isinstance(name, str):
+        try:
+            found = registry.lookup(kind, canonical_name(kind, name))
+        except registry.RegistryError as error:
+            raise ConfigError(str(error.args[0]), join(path, "type"), where, error.hint) from error
+    elif callable(name):
+        found = name
+    else:
+        raise ConfigError(f"expected the name of a {kind}, got {given(name)}", join(path, "type"), where)
+    keys = section.without("type")
+    schema = getattr(found, "Config", None)
+    if schema is not None:
+        return found, parse(schema, keys, path)
+    if keys:
+        key = next(iter(keys))
+        raise ConfigError(
+            f"{name} takes no keys, got {key!r}",
+            join(path, key),
+            keys.where(key),
+            "give it a Config, or remove the key",
+        )
+    return found, None
+
+
+def check_components(experiment: Experiment) -> None:
+    """Import every component that a config names and parse its keys, before anything is built or written.
+
+    Networks are left to whoever builds them, since their keys depend on the module.
+
+    Raises:
+        ConfigError: everything wrong with them at once, with file and line.
+    """
+    agent, environment = experiment.agent, experiment.environment
+    named: list[tuple[str, str, Section]] = [("learner", "learner", experiment.learner)]
+    named += [(kind, f"agent.{kind}", s) for kind in ("explorer", "buffer") if (s := getattr(agent, kind))]
+    for kind, path, sections in (
+        ("bonus", "agent.intrinsic", agent.intrinsic),
+        ("wrapper", "environment.wrappers", environment.wrappers),
+        ("callback", "callbacks", experiment.callbacks),
+        ("logger", "experiment.loggers", experiment.experiment.loggers),
+    ):
+        alone = kind == "bonus" and len(sections) == 1
+        named += [(kind, path if alone else join(path, i), section) for i, section in enumerate(sections)]
+    faults = Faults()
+    with experiment.locating():
+        for kind, path, section in named:
+            with faults.gather():
+                component(kind, section, path)
+        faults.check()

@@ -1,0 +1,202 @@
+"""`load`: sources and overrides become one checked `Experiment`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from uniarena import registry
+from uniarena.config import answers
+from uniarena.config.canonical import canonical
+from uniarena.config.environments import is_multi_agent, renamed
+from uniarena.config.errors import ConfigError, Faults, listed
+from uniarena.config.parse import coerce, parse
+from uniarena.config.read import read, read_override
+from uniarena.config.schema import SECTIONS, EnvironmentConfig, Experiment
+from uniarena.config.section import REDACTED, Items, Patch, Section, find, join
+from uniarena.config.wording import given
+
+Source = str | Path | Mapping[str, Any]
+
+
+def load(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> Experiment:
+    """Read a config.
+
+    Args:
+        sources: files, recipe names or maps; merged left to right, so that the last one wins.
+        overrides: `key.path=value` each, applied last.
+
+    Returns:
+        The experiment: canonical names only, defaults filled in, `notices` for the user.
+
+    Raises:
+        ConfigError: anything wrong with it, with path, file and line.
+    """
+    several = [sources] if isinstance(sources, str | Path | Mapping) else list(sources)
+    if not several:
+        raise ConfigError("no config given", hint="name a file or a recipe, such as ppo/cartpole")
+    merged = Section()
+    for tree in (*map(read, several), *map(read_override, overrides)):
+        answers.refuse_hydra(tree, "", None)
+        merged = merge(merged, canonical(tree, merged))
+    return _build(merged)
+
+
+def merge(base: Section, new: Section, path: str = "") -> Section:
+    """Two canonical trees: maps join key by key, everything else is replaced by what came later."""
+    out = Section(base, base.location or new.location)
+    for key, value in new.items():
+        here, old = join(path, key), base.get(key)
+        if isinstance(value, Patch):
+            value = _patched(old, value, here)
+        elif isinstance(value, Section) and isinstance(old, Section) and not _is_schedule(value, here):
+            value = merge(old, value, here)
+        out.put(key, value, new.where(key))
+        if path == "training" and value is not None:  # the other unit of the same interval no longer counts
+            name, _, unit = key.partition("_")
+            out.pop(
+                {"interval": f"{name}_every_env_steps", "every_env_steps": f"{name}_interval"}.get(unit), None
+            )
+    return out
+
+
+def _patched(old: Any, patch: Patch, path: str) -> Items:
+    if not isinstance(old, list | tuple):
+        what = "not there" if old is None else given(old)
+        message = f"expected a list whose entries have numbers; it is {what}"
+        raise ConfigError(message, path, patch.location, f"give the whole list: {path}=[…]")
+    items = Items(old, old.lines if isinstance(old, Items) else ())
+    for index, value in patch.items():
+        if index >= len(items):
+            raise ConfigError(
+                f"there are {len(items)} entries, counted from 0", join(path, index), patch.location
+            )
+        before = items[index]
+        both = isinstance(before, Section) and isinstance(value, Section)
+        items[index] = merge(before, value, join(path, index)) if both else value
+        items.lines[index] = items.lines[index] if both else patch.location
+    return items
+
+
+def _is_schedule(value: Section, path: str) -> bool:
+    """A schedule is one value: a new one replaces the old one as a whole, its keys do not mix."""
+    return path.startswith("learner.") and path != "learner.optimizer" and "type" in value
+
+
+def _build(tree: Section) -> Experiment:
+    """Check a merged canonical tree and fill in the defaults."""
+    faults = Faults()
+    notices: list[str] = []
+    _refuse_redacted(tree, "", faults)
+    if find(tree, "learner.type")[0] is None:
+        hint = "add `learner: {type: ppo}`"
+        faults.add("no algorithm is named", "learner.type", tree.where("learner"), hint)
+    if find(tree, "environment.id")[0] is None:
+        hint = "add `environment: {id: CartPole-v1}`"
+        faults.add("no environment is named", "environment.id", tree.where("environment"), hint)
+        faults.check()
+    _check_named(tree, faults)
+    sections: dict[str, Any] = {}
+    for name, kind in SECTIONS.items():
+        value = tree.get(name)
+        if name == "agent":
+            value = _agent(value)
+        with faults.gather():
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                sections[name] = parse(kind, Section() if value is None else value, name)
+            elif value is not None:
+                sections[name] = coerce(kind, value, name, tree.where(name))
+    with faults.gather():
+        if "environment" in sections:
+            sections["environment"] = _environment(sections["environment"], tree, notices)
+    faults.check()
+    notices += _notices(tree, sections)
+    return Experiment(**sections, notices=tuple(notices), source=tree)
+
+
+def _check_named(tree: Section, faults: Faults) -> None:
+    """Parts of the agent that are described must also be named."""
+    for key, kind in (("explorer", "explorer"), ("buffer", "buffer"), ("intrinsic", "bonus")):
+        path = f"agent.{key}"
+        part, where = find(tree, path)
+        for section in part if isinstance(part, list) else [part]:
+            if isinstance(section, Section) and "type" not in section:
+                hint = f"add type: one of {listed(registry.names(kind))}"
+                faults.add(f"no {kind} is named", f"{path}.type", section.location or where, hint)
+
+
+def _agent(value: Section | None) -> Section:
+    """Several bonuses are a list, one may be a map; a section set to null is not there."""
+    out = Section(value or {})
+    bonus = out.get("intrinsic")
+    if isinstance(bonus, Section):
+        out.put("intrinsic", Items([bonus], [bonus.location]), out.where("intrinsic"))
+    elif bonus is None:
+        out.pop("intrinsic", None)
+    for key in [key for key, entry in out.items() if entry is None]:
+        del out[key]
+    return out
+
+
+def _environment(cfg: EnvironmentConfig, tree: Section, notices: list[str]) -> EnvironmentConfig:
+    """Check the id and bring an old one up to date (an EnvPool id is EnvPool's own affair)."""
+    _, where = find(tree, "environment.id")
+    if not isinstance(cfg.id, str):
+        if callable(cfg.id):
+            return cfg
+        raise ConfigError(
+            f"expected an environment's id, got {given(cfg.id)}",
+            "environment.id",
+            where,
+            "write one such as CartPole-v1",
+        )
+    if is_multi_agent(cfg.id):
+        raise ConfigError(
+            f"{cfg.id} is an environment of several agents; multi-agent training comes with a later version",
+            "environment.id", where, "choose an environment of one agent for now",
+        )  # fmt: skip
+    if cfg.vectorization == "envpool":
+        return cfg
+    new, notice = renamed(cfg.id, where)
+    notices += [notice] if notice else []
+    return dataclasses.replace(cfg, id=new)
+
+
+def _notices(tree: Section, sections: Mapping[str, Any]) -> list[str]:
+    """What the user should know: a default that decides the run's length, and keys without effect."""
+    found = []
+    training, distributed = sections["training"], sections["distributed"]
+    if find(tree, "training.total_timesteps")[0] is None:
+        found.append(
+            f"training.total_timesteps is not given; the default is {training.total_timesteps:,} env steps"
+        )
+    if distributed.num_learners > 1:
+        raise ConfigError(
+            f"{distributed.num_learners} learners were asked for; more than one come with a later version",
+            "distributed.num_learners", find(tree, "distributed.num_learners")[1], "leave it out for now",
+        )  # fmt: skip
+    if distributed.backend == "nccl":
+        found.append("distributed.backend = nccl: gloo takes its place where there is no GPU")
+    if distributed.backend != "auto":
+        found.append(f"distributed.backend = {distributed.backend} has no effect yet with one learner")
+    if distributed.sync_period > 1:
+        found.append(
+            f"distributed.sync_period = {distributed.sync_period} has no effect yet with one learner"
+        )
+    return found
+
+
+def _refuse_redacted(value: Any, path: str, faults: Faults, where: Any = None) -> None:
+    if value == REDACTED:
+        faults.add(
+            "this secret was left out when the config was saved", path, where, f"give it again: {path}=…"
+        )
+    entries = (
+        value.items() if isinstance(value, Section) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, entry in entries:
+        _refuse_redacted(
+            entry, join(path, key), faults, value.where(key) if isinstance(value, Section) else where
+        )

@@ -1,0 +1,140 @@
+"""The sections of a config, their keys and defaults. A component's keys are declared beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from uniarena.config.errors import ConfigError, Location
+from uniarena.config.fields import Between, config
+from uniarena.config.section import Section, find
+
+Count = Annotated[int, Between(1)]
+
+
+def _loggers() -> tuple[Section, ...]:
+    return Section({"type": "jsonl"}), Section({"type": "tensorboard"})
+
+
+@config
+class ExperimentConfig:
+    """What the run is called and where it is kept."""
+
+    name: str | None = None  # part of the run's id; by default the algorithm and the environment
+    project: str | None = None  # groups runs in the run folder
+    seed: Annotated[int, Between(0, 2**32 - 1)] = 0  # every random stream is derived from it
+    run_dir: str | None = None  # the run's folder itself; by default a new one under runs/
+    tags: tuple[str, ...] = ()  # free words to find the run by
+    notes: str = ""  # free text kept with the run
+    loggers: tuple[Section, ...] = field(default_factory=_loggers)  # where figures go
+
+
+@config
+class EnvironmentConfig:
+    """Which environment, how many, and what is wrapped around it."""
+
+    id: Any  # a Gymnasium id, an import path package.module:Name, or from Python a class or a factory
+    num_envs: Count = 1  # environment streams, whatever number of processes they run in
+    vectorization: Literal["auto", "serial", "sync", "async", "native", "envpool", "tensor"] = (
+        "auto"  # how they run
+    )
+    kwargs: dict[str, Any] = field(default_factory=dict)  # arguments of the environment itself
+    wrappers: tuple[Section, ...] = ()  # from the innermost to the outermost
+    action_mask: str = "auto"  # auto, info, none, or the key of the observation that holds the mask
+    max_episode_steps: Count | None = None  # time limit; by default the environment's own
+
+
+@config
+class AgentConfig:
+    """The parts of the agent beside its learner. Each section holds the keys of the component it names."""
+
+    policy: Section = field(default_factory=Section)  # network, hidden_sizes, activation, …
+    value: Section = field(default_factory=Section)  # what it does not set is taken from policy
+    explorer: Section | None = None  # by default the learner's
+    intrinsic: tuple[Section, ...] = ()  # bonuses added to the reward, such as rnd
+    buffer: Section | None = None  # by default the learner's
+    init_from: str | None = None  # a run or checkpoint whose networks the agent starts with
+
+
+@config
+class TrainingConfig:
+    """How long to train, how often to look, on what hardware."""
+
+    total_timesteps: Count = 1_000_000  # environment steps of the whole run, over all environments
+    log_interval: Count | None = None  # optimisation epochs between log lines
+    save_interval: Count | None = None  # optimisation epochs between checkpoints
+    eval_interval: Count | None = None  # optimisation epochs between evaluations
+    log_every_env_steps: Count | None = None  # environment steps between log lines
+    save_every_env_steps: Count | None = None  # environment steps between checkpoints
+    eval_every_env_steps: Count | None = None  # environment steps between evaluations
+    n_eval_episodes: Count = 10  # episodes of one evaluation
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps, xpu
+    threads: Literal["auto"] | Count = "auto"  # threads of torch in the main process
+    max_wall_time: Annotated[float, Between(0, above=True)] | None = None  # seconds, or text such as 1h30m
+    keep_checkpoints: Count = 5  # newest checkpoints kept; the best one is kept besides
+
+    def __post_init__(self) -> None:
+        kind, _, index = self.device.partition(":")
+        if kind not in ("auto", "cpu", "cuda", "mps", "xpu") or (index and not index.isdigit()):
+            raise ConfigError(
+                f"expected auto, cpu, cuda, cuda:N, mps or xpu, got {self.device!r}",
+                "device",
+                hint="leave it out for auto",
+            )
+
+
+@config
+class DistributedConfig:
+    """Several learners of one run."""
+
+    backend: Literal["auto", "gloo", "nccl"] = "auto"  # what carries gradients between learners
+    num_learners: Count = 1  # learner processes
+    sync_period: Count = 1  # updates between two exchanges
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A whole config: canonical names, checked, defaults filled in.
+
+    Sections of components (`learner`, `agent.policy`, entries of `environment.wrappers` and `callbacks`) stay
+    maps; `component` or `parse` turn them into the config of the component they name.
+
+    Attributes:
+        notices: what the user should be told before training starts, one sentence each.
+        source: the merged map everything was read from, with the places of its keys.
+    """
+
+    experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
+    environment: EnvironmentConfig
+    agent: AgentConfig = field(default_factory=AgentConfig)
+    learner: Section
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    distributed: DistributedConfig = field(default_factory=DistributedConfig)
+    callbacks: tuple[Section, ...] = ()
+    notices: tuple[str, ...] = field(default=(), compare=False)
+    source: Section = field(default_factory=Section, compare=False, repr=False)
+
+    def locate(self, path: str) -> Location | None:
+        """Where the key at a dotted path is written, or the nearest section around it; None for a default."""
+        return find(self.source, path)[1]
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Adds file and line to a ConfigError raised inside: `with exp.locating(): agent = build(exp)`."""
+        try:
+            yield
+        except ConfigError as error:
+            raise error.located(self.locate) from error.__cause__
+
+
+SECTIONS: Mapping[str, Any] = {
+    "experiment": ExperimentConfig,
+    "environment": EnvironmentConfig,
+    "agent": AgentConfig,
+    "learner": Section,
+    "training": TrainingConfig,
+    "distributed": DistributedConfig,
+    "callbacks": tuple[Section, ...],
+}

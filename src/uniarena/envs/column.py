@@ -1,0 +1,146 @@
+"""What all adapters do with one Gymnasium environment: seeds, attributes of the base environment, the reset
+protocol.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import VectorWrapper
+
+WRAPPERS = (gym.Wrapper, VectorWrapper)
+_STRIDE = 0x9E3779B1  # odd, so that multiples of it are distinct modulo 2^31
+
+
+def env_seeds(seed: int | None, num_envs: int) -> list[int | None]:
+    """One distinct 31-bit seed per column, derived from `seed`; the same for a column whatever `num_envs`
+    is.
+    """
+    if seed is None:
+        return [None] * num_envs
+    base = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    return [(base + b * _STRIDE) % 2**31 for b in range(num_envs)]
+
+
+def seed_spaces(env: gym.Env, seed: int) -> None:
+    """Seed what `action_space.sample()` and `observation_space.sample()` draw, on every layer of a wrapper
+    chain.
+    """
+    layer: Any = env
+    while True:
+        layer.action_space.seed(seed)
+        layer.observation_space.seed(seed)
+        if not isinstance(layer, gym.Wrapper):
+            return
+        layer = layer.env
+
+
+def unpack_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
+    """The (observation, info) of `reset`.
+
+    Raises:
+        TypeError: it returned something else.
+    """
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return result
+    raise TypeError(
+        f"reset() of {type(env.unwrapped).__name__} returned {_shape_of(result)}; expected (observation, "
+        "info dict): "
+        "write `return observation, {}`"
+    )
+
+
+def explain_step(env: gym.Env, error: Exception) -> Exception:
+    """The error of a step in words, where it comes from a result that is not a 5-tuple; else the error
+    itself.
+    """
+    traceback = error.__traceback__
+    ours = (
+        traceback is not None and traceback.tb_next is None
+    )  # raised by our own unpacking, not inside the environment
+    if not (ours and "unpack" in str(error)):
+        return error
+    return TypeError(
+        f"step() of {type(env.unwrapped).__name__} did not return the five values (observation, reward, "
+        "terminated, "
+        f"truncated, info): {error}. Split `done`: terminated = the task is over, truncated = it was only "
+        "cut off"
+    )
+
+
+def scalar_reward(value: Any) -> float:
+    """A reward of any scalar kind as a float: numbers, bools, 0-d and one-element arrays and tensors.
+
+    Raises:
+        TypeError: anything else, named.
+    """
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "buif":
+        raise TypeError(f"the reward is {_shape_of(value)}; expected one number: return a float")
+    return float(array.reshape(()))
+
+
+def layers(env: Any) -> list[Any]:
+    """The environment's wrappers from the outermost to the base environment."""
+    chain: list[Any] = [env]
+    while isinstance(chain[-1], WRAPPERS):
+        chain.append(chain[-1].env)
+    return chain
+
+
+def _owner(env: Any, name: str) -> Any:
+    """The outermost layer that really has the attribute; the base environment where none has.
+
+    Wrappers that forward unknown names (`__getattr__`) do not count: setting on them would not reach the
+    base.
+    """
+    chain = layers(env)
+    missing = object()
+    return next(
+        (layer for layer in chain if inspect.getattr_static(layer, name, missing) is not missing),
+        _base(chain),
+    )
+
+
+def _base(chain: list[Any]) -> Any:
+    """The innermost object: legacy environments are held by an adapter."""
+    return getattr(chain[-1], "legacy_env", chain[-1])
+
+
+def base_get(env: Any, name: str) -> Any:
+    """Attribute `name` of the layer that has it.
+
+    Raises:
+        AttributeError: no layer has it.
+    """
+    return getattr(_owner(env, name), name)
+
+
+def base_set(env: Any, name: str, value: Any) -> None:
+    """Set attribute `name` where it is; a new one goes to the base environment."""
+    setattr(_owner(env, name), name, value)
+
+
+def base_call(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """Call method `name` of the layer that has it."""
+    return base_get(env, name)(*args, **kwargs)
+
+
+def frame_of(picture: Any) -> np.ndarray | None:
+    """One RGB frame from what `render` gave (an array, a list of frames, None)."""
+    if isinstance(picture, (list, tuple)):
+        picture = picture[-1] if picture else None
+    return picture if isinstance(picture, np.ndarray) and picture.ndim == 3 else None
+
+
+def _shape_of(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__}{'' if shape is None else f' of shape {tuple(shape)}'}"

@@ -1,0 +1,224 @@
+"""SerialEnvs: single Gymnasium environments stepped one after the other in this process. The default.
+
+Episodes that end are reset in the same step. Observations are copied once, into memory that is kept; nothing
+else is allocated in a step unless an episode ends or an environment reports metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from uniarena.batch import Tree, tree_map
+from uniarena.envs.actions import ActionMap
+from uniarena.envs.column import (
+    base_call,
+    base_get,
+    base_set,
+    env_seeds,
+    explain_step,
+    frame_of,
+    scalar_reward,
+    seed_spaces,
+    unpack_reset,
+)
+from uniarena.envs.info import reduce_infos, reports
+from uniarena.envs.native import load_native, native_state
+from uniarena.envs.protocol import Final, Step
+from uniarena.envs.spaces import describe
+from uniarena.envs.storage import ObsRows
+
+_NOTHING: dict[str, Any] = {}
+
+
+class SerialEnvs:
+    """B single environments as one batched environment (see `envs.protocol.Env`).
+
+    Args:
+        envs: B distinct environments with equal spaces.
+        env_id: name for messages.
+        seed: for the first reset, where `reset` is given none.
+
+    Raises:
+        ValueError: the same object twice, or spaces that differ.
+    """
+
+    tensor = False
+    partial_reset = True
+
+    def __init__(self, envs: Sequence[gym.Env], env_id: str = "", seed: int | None = None) -> None:
+        self.env_id = env_id or type(envs[0].unwrapped).__name__
+        self.device, self.has_final_obs = torch.device("cpu"), True
+        refuse_shared(envs, self.env_id)
+        _refuse_different(envs, self.env_id)
+        self.envs = list(envs)
+        self.num_envs = len(self.envs)
+        self._rows = ObsRows(envs[0].observation_space, self.num_envs)
+        self.observation_space = self._rows.space
+        self.action_space = envs[0].action_space
+        self.action_map = ActionMap(self.action_space)
+        self._seed = seed
+        self._steps = [env.step for env in self.envs]
+        self._reward = np.zeros(self.num_envs, np.float32)
+        self._terminated, self._truncated, self._is_first = (np.zeros(self.num_envs, bool) for _ in range(3))
+        self._checked = self._closed = False
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None, mask: Any | None = None
+    ) -> Tree:
+        """Begin episodes in all columns, or in those of `mask` `[B]`; each column gets its own seed derived
+        from `seed`.
+        """
+        seed, self._seed = (self._seed if seed is None else seed), None
+        seeds = env_seeds(seed, self.num_envs)
+        for b in range(self.num_envs) if mask is None else np.flatnonzero(mask):
+            self._rows.write(int(b), self._reset_one(int(b), seeds[b], options))
+        self._checked = self._checked or mask is None
+        return self._rows.tree
+
+    def step(self, action: Tree) -> Step:
+        """One step of every column with the policy's own actions `[B, …]`."""
+        action = self.action_map(action)
+        actions = action if isinstance(action, np.ndarray) else _by_column(action, self.num_envs)
+        rewards: list[Any] = []
+        told: list[tuple[int, Any]] = []
+        ended: list[tuple[int, Tree, bool, bool]] = []
+        write, leaf = self._rows.write, self._rows.tree if self._rows.flat else None
+        for b, (step, own) in enumerate(zip(self._steps, actions, strict=True)):
+            try:
+                obs, reward, terminated, truncated, info = step(own)
+            except Exception as error:
+                self._blame(error, b)
+            rewards.append(reward)
+            if info and reports(info):
+                told.append((b, info))
+            if terminated or truncated:
+                ended.append((b, self._rows.fresh(obs), bool(terminated), bool(truncated)))
+                obs = self._reset_one(b, None, None)
+            if leaf is None:
+                write(b, obs)
+            else:
+                leaf[b] = obs
+        try:
+            self._reward[:] = rewards
+        except (TypeError, ValueError, RuntimeError):  # not all plain scalars: one by one
+            self._reward[:] = [scalar_reward(reward) for reward in rewards]
+        final = self._finish(ended)
+        told_info = reduce_infos(told, self.num_envs) if told else _NOTHING
+        flags = (self._terminated, self._truncated, self._is_first)
+        return Step(self._rows.tree, self._reward, *flags, None, final, None, told_info)
+
+    def close(self) -> None:
+        """Close every environment; again is harmless."""
+        if not self._closed:
+            self._closed = True
+            for env in self.envs:
+                env.close()
+
+    def render(self) -> np.ndarray | None:
+        """The first environment's picture, where it was made with a `render_mode` that gives arrays."""
+        return frame_of(self.envs[0].render()) if self.envs[0].render_mode else None
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Native state of every environment, or None where one of them cannot give it."""
+        states = [native_state(env) for env in self.envs]
+        if any(state is None for state in states):
+            return None
+        return {"envs": states, "obs": tree_map(np.copy, self._rows.tree)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`, in this or in a newly made environment of the same kind."""
+        if len(state["envs"]) != self.num_envs:
+            raise ValueError(
+                f"state of {len(state['envs'])} environments given; {self.env_id} has {self.num_envs}"
+            )
+        for env, own in zip(self.envs, state["envs"], strict=True):
+            load_native(env, own)
+        tree_map(np.copyto, self._rows.tree, state["obs"])
+        self._checked, self._seed = True, None
+
+    def get_attr(self, name: str) -> list[Any]:
+        """Attribute `name` of every environment, found through its wrappers."""
+        return [base_get(env, name) for env in self.envs]
+
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set attribute `name` of every environment where it is defined; a new one goes to the base
+        environment.
+        """
+        for env in self.envs:
+            base_set(env, name, value)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call method `name` of every environment."""
+        return [base_call(env, name, *args, **kwargs) for env in self.envs]
+
+    def __repr__(self) -> str:
+        return f"SerialEnvs({self.env_id}, num_envs={self.num_envs})"
+
+    def _reset_one(self, b: int, seed: int | None, options: dict[str, Any] | None) -> Tree:
+        env = self.envs[b]
+        if seed is not None:
+            seed_spaces(env, seed)
+        try:
+            obs, _ = unpack_reset(env.reset(seed=seed, options=options), env)
+            if not self._checked:
+                self._rows.check(obs, f"reset() of {self.env_id}")
+        except Exception as error:
+            error.add_note(f"in reset() of environment {b} of {self.env_id}")
+            raise
+        return obs
+
+    def _finish(self, ended: list[tuple[int, Tree, bool, bool]]) -> Final | None:
+        """Set the flags of this step; the final observations in one tree."""
+        for flags in (self._terminated, self._truncated, self._is_first):
+            flags.fill(False)
+        if not ended:
+            return None
+        for b, _, terminated, truncated in ended:
+            self._terminated[b], self._truncated[b], self._is_first[b] = terminated, truncated, True
+        index = np.array([b for b, *_ in ended], np.int64)
+        trees = [obs for _, obs, *_ in ended]
+        return Final(
+            index, trees[0] if len(trees) == 1 else tree_map(lambda *rows: np.concatenate(rows), *trees)
+        )
+
+    def _blame(self, error: Exception, b: int) -> NoReturn:
+        error = explain_step(self.envs[b], error)
+        error.add_note(f"in step() of environment {b} of {self.env_id}")
+        raise error
+
+
+def refuse_shared(envs: Sequence[Any], env_id: str) -> None:
+    """Refuse lists in which two entries are one object, or wrap one.
+
+    Raises:
+        ValueError: naming both.
+    """
+    seen: dict[int, int] = {}
+    for b, env in enumerate(envs):
+        first = seen.setdefault(id(getattr(env, "unwrapped", env)), b)
+        if first != b:
+            raise ValueError(
+                f"environments {first} and {b} of {env_id} are the same object; each column steps its own: "
+                "return a new environment from every call, e.g. `lambda: MyEnv()`"
+            )
+
+
+def _refuse_different(envs: Sequence[gym.Env], env_id: str) -> None:
+    for b, env in enumerate(envs):
+        for name in ("observation_space", "action_space"):
+            expected, given = getattr(envs[0], name), getattr(env, name)
+            if given != expected:
+                raise ValueError(
+                    f"environment {b} of {env_id} has {name} {describe(given)}; environment 0 has "
+                    f"{describe(expected)}: "
+                    "columns need equal spaces"
+                )
+
+
+def _by_column(action: Tree, num_envs: int) -> list[Tree]:
+    return [tree_map(lambda leaf, b=b: leaf[b], action) for b in range(num_envs)]

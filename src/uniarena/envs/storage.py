@@ -1,0 +1,99 @@
+"""ObsRows: preallocated memory for one row of B observations, written column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from uniarena.batch import Tree, tree_leaves
+from uniarena.envs.spaces import describe, leaf_spaces, storage_space
+
+
+class ObservationError(ValueError):
+    """An observation that does not fit the stated observation space."""
+
+
+class ObsRows:
+    """Memory for B observations of a space, in storage dtypes.
+
+    Args:
+        space: of one observation, as the environment states it.
+        num_envs: B.
+
+    Attributes:
+        tree: arrays `[B, …]`; the same memory at every step.
+    """
+
+    def __init__(self, space: Space[Any], num_envs: int) -> None:
+        self.space = storage_space(space)
+        self.tree: Tree = allocate(self.space, num_envs)
+        self._leaves: list[np.ndarray] = tree_leaves(self.tree)
+        self._getters = _getters(space)
+        self.flat = len(self._leaves) == 1 and not isinstance(space, (spaces.Dict, spaces.Tuple))
+
+    def write(self, column: int, obs: Tree) -> None:
+        """Copy one observation into a column."""
+        if self.flat:
+            self._leaves[0][column] = obs
+            return
+        for leaf, get in zip(self._leaves, self._getters, strict=True):
+            leaf[column] = get(obs)
+
+    def fresh(self, obs: Tree) -> Tree:
+        """One observation in new memory `[1, …]`."""
+        tree = allocate(self.space, 1)
+        for leaf, get in zip(tree_leaves(tree), self._getters, strict=True):
+            leaf[0] = get(obs)
+        return tree
+
+    def check(self, obs: Tree, where: str) -> None:
+        """Once per environment: do structure and shapes fit the space?
+
+        Raises:
+            ObservationError: naming the part, what was expected and what came.
+        """
+        for (path, leaf), get in zip(leaf_spaces(self.space), self._getters, strict=True):
+            name = f"observation[{path!r}]" if path else "observation"
+            try:
+                value = get(obs)
+            except (KeyError, IndexError, TypeError) as error:
+                raise ObservationError(
+                    f"{where}: {name} is missing in a {type(obs).__name__}{_keys(obs)}; expected "
+                    f"{describe(self.space)}: "
+                    "return every part that observation_space declares"
+                ) from error
+            shape = np.shape(value)
+            if shape != leaf.shape:
+                raise ObservationError(
+                    f"{where}: {name} has shape {shape}; expected {leaf.shape} from {describe(leaf)}: "
+                    "change observation_space or what reset and step return"
+                )
+
+
+def allocate(space: Space[Any], *lead: int) -> Tree:
+    """Zeros `[*lead, …]` for a storage space."""
+    if isinstance(space, spaces.Dict):
+        return {key: allocate(child, *lead) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(allocate(child, *lead) for child in space.spaces)
+    return np.zeros((*lead, *(space.shape or ())), space.dtype)
+
+
+def _getters(space: Space[Any], get: Callable[[Any], Any] | None = None) -> list[Callable[[Any], Any]]:
+    """For each leaf, the way to it from a whole observation."""
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return [get or (lambda obs: obs)]
+    entries: list[tuple[Any, Space[Any]]]
+    entries = list(space.spaces.items()) if isinstance(space, spaces.Dict) else list(enumerate(space.spaces))
+    return [g for key, child in entries for g in _getters(child, _descend(get, key))]
+
+
+def _descend(get: Callable[[Any], Any] | None, key: Any) -> Callable[[Any], Any]:
+    return (lambda obs: obs[key]) if get is None else (lambda obs: get(obs)[key])
+
+
+def _keys(obs: Any) -> str:
+    return f" with {list(obs)}" if isinstance(obs, dict) else ""

@@ -1,0 +1,1 @@
+"""How an action is picked while learning, and bonuses that draw the agent to what it does not know."""

@@ -1,0 +1,59 @@
+"""Actor: everything a sampler needs to act, and nothing else of the agent."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch, Tree
+from uniarena.explorers.base import Explorer
+from uniarena.policies.frozen import FrozenPolicy
+
+
+class Actor:
+    """A frozen policy (observation statistics included) and the explorer that acts with it.
+
+    It acts with the live parameters and statistics; `copy.deepcopy(actor)` is a version that training leaves
+    alone. Call it under `torch.inference_mode()` or `torch.no_grad()`; a policy with memory whose states are
+    to enter a loss later needs the latter.
+    """
+
+    def __init__(self, policy: FrozenPolicy, explorer: Explorer) -> None:
+        self.policy = policy
+        self.explorer = explorer
+
+    def noise(self, steps: int, columns: int, generator: torch.Generator) -> Tree | None:
+        """The noise of a chunk of `steps` × `columns`, a tree of `[T, B, ...]`; None: draw step by step."""
+        return self.explorer.noise(self.policy, steps, columns, generator)
+
+    def act(
+        self,
+        obs: Tree,
+        state: Tree | None = None,
+        is_first: Tensor | None = None,
+        noise: Tree | None = None,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tree, Tree | None]:
+        """The behaviour's action `[B, ...]` and the next state.
+
+        Args:
+            obs: raw observations, a tree of `[B, ...]` tensors.
+            state: recurrent state `[B, ...]` before this row; None without memory.
+            is_first: `[B]` bool, where the state is reset first.
+            noise: this step's part of what `noise` drew; None: drawn from `generator`.
+        """
+        return self.explorer.act(self.policy, obs, state, is_first, noise, generator)
+
+    def mode(
+        self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
+    ) -> tuple[Tree, Tree | None]:
+        """The policy's deterministic action and the next state."""
+        return self.policy.mode(obs, state, is_first)
+
+    def log_prob(self, rows: Batch) -> Tensor | None:
+        """`[T, B]` log-probs of the recorded actions under the behaviour; None where they have no density."""
+        return self.explorer.behaviour_log_prob(self.policy, rows)
+
+    def initial_state(self, count: int) -> Tree | None:
+        """The recurrent state of `count` fresh columns; None without memory."""
+        return self.policy.initial_state(count)

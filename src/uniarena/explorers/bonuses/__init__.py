@@ -1,0 +1,1 @@
+"""Intrinsic motivation: bonuses for reaching what is new."""

@@ -1,0 +1,1 @@
+"""Export: the acting policy in formats that run without this framework."""

@@ -1,0 +1,1 @@
+"""Learners: what turns experience into better parameters. One file per algorithm."""

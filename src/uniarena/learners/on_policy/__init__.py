@@ -1,0 +1,1 @@
+"""On-policy learners: they consume each rollout once."""

@@ -1,0 +1,1 @@
+"""Neural networks that know nothing of reinforcement learning: torsos, encoders, normalisers, inference."""

@@ -1,0 +1,127 @@
+"""The policy while it acts: no gradients, evaluation mode, as few operations as the network allows."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.envs.spaces import MASK
+from uniarena.nets.encoders import Encoder
+from uniarena.nets.inference import FlatMLP, eval_mode, flatten
+from uniarena.nets.leaves import Keys, leaf_at
+from uniarena.nets.normalizer import ObservationNormalizer
+from uniarena.policies.heads import Head
+from uniarena.policies.network import TowerNetwork, UserNetwork
+from uniarena.policies.noise import Generator
+
+MAX_ROWS = 4096
+"""Rows of one pass of `log_prob`, so that annotating a long chunk of images needs no more memory than a
+minibatch.
+"""
+
+
+class FrozenPolicy:
+    """Acts on live parameters: an optimiser's step is seen by the next call. Copy it (`copy.deepcopy`) to
+    keep a version.
+
+    Call it under `torch.inference_mode()` or `torch.no_grad()`. Observations are trees of `[B, ...]` tensors,
+    raw; `state` and `is_first [B]` are for policies with memory.
+
+    Args:
+        network, head, normalizer: of the policy.
+    """
+
+    def __init__(
+        self, network: TowerNetwork | UserNetwork, head: Head, normalizer: ObservationNormalizer | None
+    ) -> None:
+        self.network, self.head, self.normalizer = network, head, normalizer
+        self._flat: FlatMLP | None = None
+        self._input: Keys | None = None  # the one leaf that the flat form takes, normaliser included
+        self._encoder: Encoder | None = None  # or what comes before it
+        self._output: nn.Linear | None = None  # the layer after it, where its own output is wanted too
+        if isinstance(network, TowerNetwork):
+            actor = network.actor
+            layers = actor.torso if actor.with_latent else nn.Sequential(actor.torso, actor.output)
+            self._output = actor.output if actor.with_latent else None
+            if network.encoder.identity:
+                self._flat = flatten(layers, normalizer)
+                self._input = network.encoder.keys[0]
+            else:
+                self._flat, self._encoder = flatten(layers), network.encoder
+
+    def noise(self, steps: int, columns: int, generator: Generator) -> Tree | None:
+        """All the noise of a chunk in one draw, `[T, B, ...]`; None where its size is not fixed."""
+        return self.head.noise(steps, columns, generator)
+
+    def sample(
+        self,
+        obs: Tree,
+        state: Tree | None = None,
+        is_first: Tensor | None = None,
+        noise: Tree | None = None,
+        generator: Generator = None,
+    ) -> tuple[Tree, Tree | None]:
+        """An action `[B, ...]` and the next state; randomness from one step of `noise`, else from
+        `generator`.
+        """
+        params, state = self.params(obs, state, is_first)
+        mask = obs.get(MASK) if isinstance(obs, dict) else None
+        return self.head.sample(params, noise, mask, generator), state
+
+    def mode(
+        self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
+    ) -> tuple[Tree, Tree | None]:
+        """The deterministic action `[B, ...]` and the next state."""
+        params, state = self.params(obs, state, is_first)
+        mask = obs.get(MASK) if isinstance(obs, dict) else None
+        return self.head.mode(params, mask), state
+
+    @torch.no_grad()
+    def log_prob(
+        self, obs: Tree, action: Tree, state: Tree | None = None, is_first: Tensor | None = None
+    ) -> Tensor:
+        """`[N]` log-probs of actions `[N, ...]`, each row a step of its own from its own state."""
+        parts = []
+        count = len(tree_leaves(action)[0])
+        with eval_mode(self.network):
+            for start in range(0, count, MAX_ROWS):
+                rows = slice(start, start + MAX_ROWS)
+                part, own_state, first = (_rows(tree, rows) for tree in (obs, state, is_first))
+                inputs = part if self.normalizer is None else self.normalizer(part)
+                params, _ = self.network.params(inputs, own_state, first)
+                mask = part.get(MASK) if isinstance(part, dict) else None
+                parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def initial_state(self, count: int) -> Tree | None:
+        """The recurrent state of `count` fresh columns; None without memory."""
+        return self.network.initial_state(count)
+
+    def params(
+        self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
+    ) -> tuple[Tensor, Tree | None]:
+        """The head's parameters `[B, P]` and the next state."""
+        flat = self._flat
+        if flat is None:
+            return self._slow(obs, state, is_first)
+        if self._encoder is None:
+            x = leaf_at(obs, self._input) if self._input else obs
+            if x.dtype is not torch.float32:
+                x = x.float()
+        else:
+            with eval_mode(self._encoder):
+                x = self._encoder(obs if self.normalizer is None else self.normalizer(obs))
+        out = flat(x)
+        if self._output is not None:
+            out = torch.cat([self._output(out), out], dim=-1)
+        return out, None
+
+    def _slow(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
+        inputs = obs if self.normalizer is None else self.normalizer(obs)
+        with eval_mode(self.network):
+            return self.network.params(inputs, state, is_first)
+
+
+def _rows(tree: Tree | None, rows: slice) -> Tree | None:
+    return None if tree is None else tree_map(lambda leaf: leaf[rows], tree)

@@ -1,0 +1,308 @@
+"""Where a run came from: its folder, git commit and dirty diff, command, packages, hardware, seed, and its
+log.
+
+What is recorded serves to repeat a run elsewhere, so it names no user and no host, and secrets are blanked
+out. A machine without git, or a folder that is no repository, is recorded as such; it never fails a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from uniarena.config import ConfigError
+
+__all__ = ["create_run_folder", "discard_if_empty", "redact", "setup_logging", "write_provenance"]
+
+BLANK = "<redacted>"
+LOG, RECORD = "run.log", "provenance.json"
+_VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED", "MUJOCO_GL")
+_SOURCES = frozenset((".py", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".sh"))
+_MAX_SOURCE, _MAX_DIFF = 100_000, 5_000_000  # bytes
+
+_NAME = r"(?:[\w.-]*[_.-])?(?:(?:api|access|secret|private)_?key|token|secret|password|passwd|credentials?)"
+_QUOTED = re.compile(rf"(?i)(\b{_NAME}[\"']?\s*[:=]\s*[\"'])([^\"']+)")
+_BARE = re.compile(rf"(?i)((?<![\w.-])-*{_NAME}[\"']?\s*[:=]\s*)([^\s\"'#,}}][^\s,}}]*)")
+_SECRET_NAME = re.compile(rf"(?i)-*{_NAME}")
+_SHAPES = re.compile(
+    r"\b(?:gh[a-z]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{16,}|AKIA[0-9A-Z]{16}"
+    r"|xox[a-z]-[\w-]{10,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
+)
+_USERINFO = re.compile(r"(://)[^/\s@]+@")
+
+
+# -- the folder ------------------------------------------------------------------------------------------
+def create_run_folder(base: Path | str, name: str, seed: int, run_dir: Path | str | None = None) -> Path:
+    """Make the folder of a new run: `<base>/<name>-s<seed>-<date>-<time>-<random>`, or `run_dir` itself.
+
+    Two runs never get the same folder, also when started in the same second by different processes.
+
+    Raises:
+        ConfigError: `run_dir` holds something already, or a folder cannot be made there.
+    """
+    try:
+        if run_dir is not None:
+            return _own_folder(Path(run_dir))
+        while True:
+            now = datetime.now().strftime("%Y%m%d-%H%M%S")
+            folder = Path(base) / f"{_safe(name)}-s{seed}-{now}-{secrets.token_hex(3)}"
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise ConfigError(
+            f"the run's folder cannot be made: {error}",
+            path="experiment.run_dir",
+            hint="choose a place that you may write to (--run-dir PATH)",
+        ) from error
+
+
+def _own_folder(folder: Path) -> Path:
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} is not empty; a run needs a folder of its own",
+            path="experiment.run_dir",
+            hint=f"continue the run in it with `uniarena resume {folder}`, or name another folder",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _safe(name: str) -> str:
+    """Letters and digits of any script, `_`, `.` and `-`; at most 60 characters; never hidden."""
+    text = re.sub(r"[^\w.-]+", "-", unicodedata.normalize("NFC", name))
+    return text[:60].strip(".-") or "run"
+
+
+def discard_if_empty(folder: Path) -> None:
+    """Remove the folder of a run that never began, that is when it holds nothing but its log."""
+    if {path.name for path in folder.iterdir()} <= {LOG}:
+        (folder / LOG).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+# -- the record ------------------------------------------------------------------------------------------
+def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None = None) -> dict[str, Any]:
+    """Write `provenance.json`, and `git.diff` where the working tree differs from its commit.
+
+    A resumed run adds an entry to `resumed` (and `git-<n>.diff`) and leaves the first record as it is.
+
+    Args:
+        command: the command line; None: that of this process.
+
+    Returns:
+        what was recorded about this start.
+    """
+    path = folder / RECORD
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    starts = 0 if earlier is None else 1 + len(earlier["resumed"])
+    git, diff = _git_state(Path.cwd(), folder)
+    if diff:
+        git["diff"] = f"git-{starts}.diff" if starts else "git.diff"
+        (folder / git["diff"]).write_text(diff, encoding="utf-8", errors="surrogateescape")
+    record: dict[str, Any] = {
+        "run": folder.name,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(_redact_arguments(sys.argv if command is None else command)),
+        "seed": seed,
+        "git": git,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "hardware": _hardware(),
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "packages": _packages(),
+    }
+    content = {**record, "resumed": []} if earlier is None else earlier
+    if earlier is not None:
+        earlier["resumed"].append(record)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return record
+
+
+def _packages() -> dict[str, str]:
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:  # a half-removed package has none
+            found[name] = distribution.version
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def _hardware() -> dict[str, Any]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found: dict[str, Any] = {"cpu": _cpu_name(), "cores": os.cpu_count(), "usable_cores": usable, "gpus": []}
+    with contextlib.suppress(ImportError, OSError):
+        import psutil
+
+        found["memory_gib"] = round(psutil.virtual_memory().total / 2**30, 1)
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(AttributeError, RuntimeError):  # torch may be absent, or its driver unwell
+        if torch is not None and torch.cuda.is_available():
+            found["gpus"] = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return found
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+# -- git --------------------------------------------------------------------------------------------------
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git prints, or None where it fails or is not there."""
+    command = ["git", "-C", str(folder), *arguments]
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, env=environment, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
+    """Commit, branch, remote and whether the tree is dirty; and the diff that leads from the commit to the
+    tree.
+    """
+    root = _git(folder, "rev-parse", "--show-toplevel")
+    if root is None:
+        why = "not a git repository" if _git(folder, "--version") else "git is not installed"
+        return {"commit": None, "why": why}, ""
+    top = Path(root.rstrip("\n"))
+    commit = (_git(top, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip() or None
+    diff = _git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD") if commit else ""
+    listed = (_git(top, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
+    runs = run.resolve().parent
+    untracked = [name for name in listed if name and not (top / name).resolve().is_relative_to(runs)]
+    text = "".join([diff or "", *(_new_file(top, name) for name in untracked)])
+    cut = len(text) > _MAX_DIFF
+    state = {
+        "commit": commit,
+        "branch": (_git(top, "symbolic-ref", "--short", "--quiet", "HEAD") or "").strip() or None,
+        "remote": redact((_git(top, "config", "--get", "remote.origin.url") or "").strip()) or None,
+        "dirty": bool(diff or untracked),
+        "untracked": untracked[:200],
+        "diff_complete": not cut,
+    }
+    return state, _redact_diff(text[:_MAX_DIFF])
+
+
+def _new_file(top: Path, name: str) -> str:
+    """An untracked source file as a diff that `git apply` takes; nothing for data, large files and links."""
+    path = top / name
+    try:
+        if path.suffix not in _SOURCES or path.is_symlink() or path.stat().st_size > _MAX_SOURCE:
+            return ""
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, ValueError):
+        return ""
+    if not lines or '"' in name or "\\" in name or "\n" in name:
+        return ""
+    body = "".join("+" + line for line in lines)
+    end = "" if body.endswith("\n") else "\n\\ No newline at end of file\n"
+    head = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n"
+    return f"{head}@@ -0,0 +1,{len(lines)} @@\n{body}{end}"
+
+
+# -- secrets ----------------------------------------------------------------------------------------------
+def redact(text: str, code: bool = False) -> str:
+    """`text` without passwords, tokens and keys: named values, well-known shapes, and logins inside
+    addresses.
+
+    Args:
+        code: the text is program code, where only quoted values are secrets (`token = next(tokens)` is none).
+    """
+    for value in _environment_secrets():
+        text = text.replace(value, BLANK)
+    text = _USERINFO.sub(rf"\g<1>{BLANK}@", _SHAPES.sub(BLANK, text))
+    text = _QUOTED.sub(rf"\g<1>{BLANK}", text)
+    return text if code else _BARE.sub(rf"\g<1>{BLANK}", text)
+
+
+def _environment_secrets() -> list[str]:
+    """Values of environment variables whose names say that they are secret."""
+    return [value for name, value in os.environ.items() if len(value) >= 8 and _SECRET_NAME.fullmatch(name)]
+
+
+def _redact_arguments(arguments: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for argument in arguments:
+        named = found and _SECRET_NAME.fullmatch(found[-1]) and not argument.startswith("-")
+        found.append(BLANK if named else redact(argument))
+    return found
+
+
+def _redact_diff(diff: str) -> str:
+    found, code = [], True
+    for line in diff.splitlines(keepends=True):
+        if line.startswith("+++ "):
+            suffix = Path(line[4:].strip()).suffix
+            code = suffix == ".py" or suffix not in _SOURCES | {"", ".env"}
+        found.append(line if line.startswith(("diff ", "+++ ", "--- ")) else redact(line, code))
+    return "".join(found)
+
+
+# -- the log ----------------------------------------------------------------------------------------------
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record), code=True)
+
+
+class _Console(logging.Handler):
+    """To whatever `sys.stderr` is at that moment: a progress display puts its own there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        prefix = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        with contextlib.suppress(OSError, ValueError):  # a closed terminal is no reason to fail
+            print(f"{prefix}{self.format(record)}", file=sys.stderr)
+
+
+def setup_logging(folder: Path, quiet: bool = False) -> Callable[[], None]:
+    """Send the messages of the logger `uniarena` to `<folder>/run.log` and to the terminal.
+
+    Args:
+        quiet: only warnings and errors reach the terminal. Where the program configured logging itself, its
+            handlers get everything and none is added for the terminal.
+
+    Returns:
+        a function that undoes it.
+    """
+    logger = logging.getLogger("uniarena")
+    file = logging.FileHandler(folder / LOG, encoding="utf-8")
+    file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handlers: list[logging.Handler] = [file]
+    if not logging.getLogger().handlers:
+        console = _Console(logging.WARNING if quiet else logging.INFO)
+        console.setFormatter(_Formatter("%(message)s"))
+        handlers.append(console)
+    level = logger.level
+    logger.setLevel(min(logger.level or logging.INFO, logging.INFO))
+    for handler in handlers:
+        logger.addHandler(handler)
+
+    def close() -> None:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(level)
+
+    return close

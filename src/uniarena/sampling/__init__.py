@@ -1,0 +1,6 @@
+"""Sampling: the only seam between stepping environments and learning."""
+
+from uniarena.sampling.episodes import Episode, EpisodeTracker
+from uniarena.sampling.local import LocalSampler
+
+__all__ = ["Episode", "EpisodeTracker", "LocalSampler"]

@@ -1,0 +1,85 @@
+"""Finished episodes of a stream of rollouts: returns and lengths in raw reward, one pass per chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from uniarena.batch import Rollout
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished episode.
+
+    Attributes:
+        env: column.
+        t: row of its last step within the chunk.
+        episode_return: sum of raw rewards.
+        length: valid steps.
+        totals: sums of further reward streams, e.g. `intrinsic_return`.
+        success: what the environment said at the end, NaN where nothing.
+    """
+
+    env: int
+    t: int
+    episode_return: float
+    length: int
+    totals: dict[str, float] = field(default_factory=dict)
+    success: float = float("nan")
+
+
+class EpisodeTracker:
+    """Running sums per column that survive chunk borders (and checkpoints)."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, np.ndarray] = {}
+        self._length: np.ndarray | None = None
+
+    def update(
+        self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None, cut_last: bool = False
+    ) -> list[Episode]:
+        """Account for a chunk → the episodes that ended in it, in order of time.
+
+        Args:
+            streams: further `[T, B]` rewards to sum beside the raw one.
+            cut_last: the last row's truncations are a declared boundary; those episodes are dropped, not reported.
+        """
+        rows = rollout.rows
+        valid = rows.valid.cpu().numpy()
+        end = (rows.terminated | rows.truncated).cpu().numpy()
+        values = {"return": rows.reward, **(streams or {})}
+        arrays = {name: value.cpu().numpy().astype(np.float64) * valid for name, value in values.items()}
+        if self._length is None:
+            self._length = np.zeros(rollout.B, dtype=np.int64)
+        # cumulative sums over the chunk; an episode's total is the difference between its end and the end before
+        cumulative = {name: np.cumsum(array, axis=0) for name, array in arrays.items()}
+        steps = np.cumsum(valid, axis=0, dtype=np.int64)
+        carry = {name: self._sums.get(name, np.zeros(rollout.B)).copy() for name in arrays}
+        length = self._length.copy()
+        episodes = []
+        success = rows.info["is_success"].cpu().numpy() if "info" in rows and "is_success" in rows.info else None
+        for t, b in np.argwhere(end):
+            totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
+            count = int(length[b] + steps[t, b])
+            for name in arrays:
+                carry[name][b] = -cumulative[name][t, b]
+            length[b] = -steps[t, b]
+            if cut_last and t == rollout.T - 1 and not bool(rows.terminated[t, b]):
+                continue
+            flag = float("nan") if success is None else float(success[t, b])
+            episodes.append(Episode(int(b), int(t), totals.pop("return"), count, totals, flag))
+        self._sums = {name: carry[name] + cumulative[name][-1] for name in arrays}
+        self._length = length + steps[-1]
+        return episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": dict(self._sums), "length": self._length}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sums = {name: np.asarray(value) for name, value in state["sums"].items()}
+        self._length = None if state["length"] is None else np.asarray(state["length"])

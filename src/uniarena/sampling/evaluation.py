@@ -1,0 +1,224 @@
+"""Evaluation: whole episodes of a frozen agent, in raw units, without moving anything that training depends
+on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.envs.protocol import Env, Step
+from uniarena.seeding import preserved_globals, seed_globals
+
+__all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
+
+_log = logging.getLogger(__name__)
+
+
+class ActsInBatches(Protocol):
+    """What evaluation needs of an agent."""
+
+    def act_batch(
+        self, obs: Tree, state: Tree | None, is_first: Tensor, deterministic: bool, generator: torch.Generator
+    ) -> tuple[Tree, Tree | None]:
+        """The policy's own actions `[B, …]` for observations `[B, …]`, and the next recurrent state."""
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """Returns of evaluated episodes, in the environment's own reward (before clipping, scaling,
+    normalisation).
+
+    Attributes:
+        episodes: how many were run.
+        mode: `deterministic` (the mode of the policy) or `stochastic` (samples).
+        returns, lengths: one number per episode; lengths in environment steps.
+        success_rate: fraction of episodes that the environment called a success; None where it says nothing.
+        seconds: wall time it took.
+    """
+
+    mode: str
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    success_rate: float | None = None
+    seconds: float = 0.0
+
+    @property
+    def episodes(self) -> int:
+        return len(self.returns)
+
+    @property
+    def return_mean(self) -> float:
+        return float(np.mean(self.returns))
+
+    @property
+    def return_std(self) -> float:
+        """Deviation over the episodes (population)."""
+        return float(np.std(self.returns))
+
+    @property
+    def return_iqm(self) -> float:
+        return interquartile_mean(self.returns)
+
+    @property
+    def length_mean(self) -> float:
+        return float(np.mean(self.lengths))
+
+    def figures(self) -> dict[str, float]:
+        """The figures that are logged, by name."""
+        found = {
+            "episodes": float(self.episodes),
+            "return_mean": self.return_mean,
+            "return_std": self.return_std,
+            "return_iqm": self.return_iqm,
+            "length_mean": self.length_mean,
+        }
+        return found if self.success_rate is None else {**found, "success_rate": self.success_rate}
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.figures(), "episodes": self.episodes, "mode": self.mode}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mode}, {self.episodes} episodes: return {self.return_mean:.2f} ± {self.return_std:.2f}, "
+            f"interquartile mean {self.return_iqm:.2f}, length {self.length_mean:.1f}"
+        )
+
+
+def interquartile_mean(values: Sequence[float] | np.ndarray, axis: int | None = None) -> Any:
+    """Mean of the middle half: ⌊n / 4⌋ values are dropped at either end (Agarwal et al. 2021, "Deep RL at the
+    edge of the statistical precipice"). With fewer than four values it is the mean.
+
+    Args:
+        axis: which axis to reduce; None: all values, and the result is a float.
+
+    Raises:
+        ValueError: there are no values.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    array = array.reshape(-1) if axis is None else np.moveaxis(array, axis, -1)
+    count = array.shape[-1]
+    if count == 0:
+        raise ValueError("the interquartile mean of no values was asked for; give at least one.")
+    cut = count // 4
+    middle = np.sort(array, axis=-1)[..., cut : count - cut].mean(axis=-1)
+    return float(middle) if axis is None else middle
+
+
+def evaluate_agent(
+    agent: ActsInBatches,
+    env: Env,
+    episodes: int,
+    *,
+    deterministic: bool = True,
+    seed: int = 0,
+    max_episode_steps: int = 100_000,
+) -> EvalResult:
+    """Run `episodes` whole episodes in `env`, which is reset from `seed` and left open.
+
+    Every column runs a fixed share of the episodes, so that short ones are not preferred. Global random
+    streams are seeded from `seed` meanwhile and put back afterwards; the agent draws from a generator of its
+    own.
+
+    Args:
+        max_episode_steps: an episode of that length is cut and counted as it is, with a warning: without a
+            time limit a policy may stay alive for ever.
+
+    Raises:
+        ValueError: `episodes` is not positive.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes}: evaluate at least one episode.")
+    started = time.perf_counter()
+    with preserved_globals():
+        seed_globals(seed)
+        tally = _Tally(len(tree_leaves(obs := env.reset(seed=seed))[0]), episodes, max_episode_steps)
+        generator = torch.Generator(device=env.device)
+        generator.manual_seed(seed)
+        state = _initial_state(agent, tally.columns)
+        is_first = torch.ones(tally.columns, dtype=torch.bool, device=env.device)
+        while not tally.done:
+            tensors = tree_map(lambda leaf: torch.as_tensor(leaf, device=env.device), obs)
+            tensors = tree_map(lambda leaf: leaf.float() if leaf.dtype == torch.float64 else leaf, tensors)
+            action, state = agent.act_batch(tensors, state, is_first, deterministic, generator)
+            step = env.step(action if env.tensor else tree_map(_to_numpy, action))
+            obs, is_first = step.obs, torch.as_tensor(step.is_first, device=env.device)
+            cut = tally.count(step)
+            if cut.any():
+                mask = torch.as_tensor(cut, device=env.device) if env.tensor else cut
+                obs, is_first = env.reset(mask=mask), is_first | torch.as_tensor(cut, device=env.device)
+    return tally.result("deterministic" if deterministic else "stochastic", time.perf_counter() - started)
+
+
+class _Tally:
+    """Returns and lengths of the episodes in progress, and of those that count."""
+
+    def __init__(self, columns: int, episodes: int, max_episode_steps: int) -> None:
+        self.columns, self.limit = columns, max_episode_steps
+        self._quota = np.full(columns, episodes // columns) + (np.arange(columns) < episodes % columns)
+        self._finished = np.zeros(columns, dtype=np.int64)
+        self._return = np.zeros(columns)
+        self._length = np.zeros(columns, dtype=np.int64)
+        self._rows: list[tuple[int, int, float, int, float]] = []  # nth of its column, column, …
+        self._cut = 0
+
+    @property
+    def done(self) -> bool:
+        return bool((self._finished >= self._quota).all())
+
+    def count(self, step: Step) -> np.ndarray:
+        """Account for one step → the columns `[B]` bool that must be reset because they reached the limit."""
+        valid = np.ones(self.columns, dtype=bool) if step.valid is None else _to_numpy(step.valid)
+        reward = _to_numpy(step.info.get("raw_reward", step.reward)).astype(np.float64)
+        self._return += np.where(valid, reward, 0.0)
+        self._length += valid
+        ended = (_to_numpy(step.terminated) | _to_numpy(step.truncated)) & valid
+        cut = (self._length >= self.limit) & ~ended
+        success = step.info.get("is_success")
+        flags = np.full(self.columns, np.nan) if success is None else _to_numpy(success).astype(np.float64)
+        for column in np.flatnonzero(ended | cut):
+            if self._finished[column] < self._quota[column]:
+                self._cut += int(cut[column])
+                nth, length = int(self._finished[column]), int(self._length[column])
+                self._rows.append(
+                    (nth, int(column), float(self._return[column]), length, float(flags[column]))
+                )
+            self._finished[column] += 1
+            self._return[column], self._length[column] = 0.0, 0
+        return cut
+
+    def result(self, mode: str, seconds: float) -> EvalResult:
+        if self._cut:
+            _log.warning(
+                "%d evaluation episodes did not end within %d steps and were cut; "
+                "set environment.max_episode_steps",
+                self._cut,
+                self.limit,
+            )
+        rows = sorted(self._rows)  # in an order that does not depend on which column was faster
+        known = [flag for *_, flag in rows if not np.isnan(flag)]
+        return EvalResult(
+            mode=mode,
+            returns=tuple(row[2] for row in rows),
+            lengths=tuple(row[3] for row in rows),
+            success_rate=sum(known) / len(known) if known else None,
+            seconds=seconds,
+        )
+
+
+def _initial_state(agent: Any, columns: int) -> Tree | None:
+    """The recurrent state that episodes begin with; None for agents without memory."""
+    initial = getattr(getattr(agent, "actor", None), "initial_state", None)
+    return None if initial is None else initial(columns)
+
+
+def _to_numpy(leaf: Any) -> np.ndarray:
+    return leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else np.asarray(leaf)

@@ -1,0 +1,296 @@
+"""In-process sampling: step the environment with the published actor into preallocated [T, B] memory.
+
+Per vector step only the action is computed; rows are written through NumPy views of the torch storage (a tensor
+environment writes tensors on its device). Noise is drawn once per chunk and log-probs are annotated in one pass at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
+from uniarena.envs.protocol import Env, Step
+from uniarena.explorers.actor import Actor
+from uniarena.seeding import Streams
+
+
+class _Chunk:
+    """Memory of one chunk: torch tensors, and per leaf what a row is written through (NumPy views on the CPU)."""
+
+    def __init__(self, rows: int, obs: Tree, action: Tree, tensor: bool, device: torch.device) -> None:
+        self.rows, self.tensor, self.device = rows, tensor, device
+        columns = len(tree_leaves(obs)[0])
+        self.obs = tree_map(lambda leaf: self._like(rows + 1, leaf), obs)
+        self.action = tree_map(lambda leaf: self._like(rows, leaf), action)
+        self.reward = torch.zeros(rows, columns, device=device)
+        self.terminated = torch.zeros(rows, columns, dtype=torch.bool, device=device)
+        self.truncated = torch.zeros(rows, columns, dtype=torch.bool, device=device)
+        self.valid = torch.ones(rows, columns, dtype=torch.bool, device=device)
+        self.is_first = torch.zeros(rows + 1, columns, dtype=torch.bool, device=device)
+        self.obs_row = [tree_map(lambda leaf, t=t: leaf[t], self.obs) for t in range(rows + 1)]
+        self.is_first_row = list(self.is_first.unbind(0))
+        self.write_obs = [self.writer(leaf) for leaf in tree_leaves(self.obs)]
+        self.write_action = [self.writer(leaf) for leaf in tree_leaves(self.action)]
+        self.scalars = tuple(self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first))
+        self.write_valid = self.writer(self.valid)
+
+    def _like(self, rows: int, leaf: Any) -> Tensor:
+        leaf = torch.as_tensor(leaf)
+        dtype = torch.float32 if leaf.dtype == torch.float64 else leaf.dtype
+        return torch.zeros(rows, *leaf.shape, dtype=dtype, device=self.device)
+
+    def writer(self, storage: Tensor) -> Any:
+        return storage if self.tensor else storage.numpy()
+
+
+class LocalSampler:
+    """Steps `env` with the published actor.
+
+    Args:
+        env: the batched environment; reset here, with a seed from the stream `env`.
+        streams: named generators; action noise comes from `act`.
+        records: what the learner must know of the behaviour policy (`log_prob`).
+    """
+
+    def __init__(self, env: Env, streams: Streams, records: Sequence[str] = ()) -> None:
+        self.env, self.streams, self.records = env, streams, tuple(records)
+        self.generator = streams.torch("act", device=env.device)
+        self._obs = tree_map(_owned, env.reset(seed=streams.seed_for("env")))
+        self._is_first: Any = torch.ones(len(tree_leaves(self._obs)[0]), dtype=torch.bool, device=env.device)
+        self._state: Tree | None = None
+        self._actor: Actor | None = None
+        self._version = 0
+        self._boundaries = 0
+        self._chunk: _Chunk | None = None
+
+    @property
+    def columns(self) -> int:
+        """B: rows that one vector step gives."""
+        return len(self._is_first)
+
+    @property
+    def last_obs(self) -> Tree:
+        """The observations `[B, …]` that the next chunk starts with."""
+        return self._obs
+
+    def publish(self, actor: Actor, version: int) -> None:
+        """Act with `actor` from the next chunk on. In this process it acts on the live parameters, without a copy."""
+        if self._state is None:
+            self._state = actor.initial_state(self.columns)
+        self._actor, self._version = actor, version
+
+    def collect(self, steps: int, boundary: bool = False) -> Rollout:
+        """At least `steps` rows: ⌈steps / B⌉ vector steps of B columns. Its memory is valid until the next call.
+
+        Args:
+            steps: vector rows × B wanted.
+            boundary: end the chunk by a declared reset of every column: its last row is truncated and bootstrapped from
+                the true next observation. Taken where a checkpoint is due and the environment cannot save its state.
+
+        Raises:
+            RuntimeError: no actor was published.
+        """
+        actor = self._actor
+        if actor is None:
+            raise RuntimeError("collect() before publish(): publish an actor first.")
+        rows = -(-steps // self.columns)
+        chunk = self._prepare(rows, actor)
+        # recurrent states enter the learner's graph later, which inference tensors cannot
+        with torch.inference_mode() if self._state is None else torch.no_grad():
+            noise = actor.noise(rows, self.columns, self.generator)
+            ended, states, info = self._step(chunk, actor, noise)
+        self._keep_last(chunk)
+        batch = self._rows(chunk, states[:-1], info)
+        if boundary:
+            self._declare_boundary(chunk, ended, states[-1])
+        rollout = self._rollout(batch, chunk, ended, states)
+        if "log_prob" in self.records:
+            with torch.no_grad():
+                batch = batch.replace(log_prob=actor.log_prob(batch))
+            rollout = Rollout(batch, rollout.start, rollout.last, rollout.ended, rollout.has_final_obs)
+        return rollout
+
+    def _prepare(self, rows: int, actor: Actor) -> _Chunk:
+        """The chunk's memory with row 0 in place; the same memory as before while the number of rows stays."""
+        chunk = self._chunk
+        if chunk is None or chunk.rows != rows:
+            probe = self._probe_action(actor)
+            chunk = self._chunk = _Chunk(rows, self._obs, probe, self.env.tensor, self.env.device)
+        for write, leaf in zip(chunk.write_obs, tree_leaves(self._obs), strict=True):
+            write[0] = leaf
+        chunk.is_first[0] = self._is_first
+        chunk.valid.fill_(True)
+        return chunk
+
+    def _probe_action(self, actor: Actor) -> Tree:
+        """An action of the right structure, from a generator of its own so that the acting stream does not move."""
+        generator = torch.Generator(device=self.env.device)
+        generator.manual_seed(0)
+        noise = actor.noise(1, self.columns, generator)
+        obs = tree_map(lambda leaf: torch.as_tensor(leaf, device=self.env.device), self._obs)
+        obs = tree_map(lambda leaf: leaf.float() if leaf.dtype == torch.float64 else leaf, obs)
+        row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
+        with torch.no_grad():
+            return actor.act(obs, self._state, self._is_first, row, generator)[0]
+
+    def _step(self, chunk: _Chunk, actor: Actor, noise: Tree | None) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        """Fill every row. Returns (t, Final) of ends, the state before each row (and after the last), and user figures."""
+        env, act, generator, tensor = self.env, actor.act, self.generator, chunk.tensor
+        reward, terminated, truncated, is_first = chunk.scalars
+        single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
+        write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
+        state, ended, states, info = self._state, [], [self._state], {}  # type: ignore[var-annotated]
+        draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
+        for t in range(chunk.rows):
+            action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
+            if single_action:
+                if not tensor:
+                    action = action.numpy()
+                write_action[t] = action
+            else:
+                action = self._write_tree(chunk.write_action, t, action, tensor)
+            step = env.step(action)
+            if single_obs:
+                write_obs[t + 1] = step.obs if not isinstance(step.obs, (dict, tuple)) else tree_leaves(step.obs)[0]
+            else:
+                for write, leaf in zip(chunk.write_obs, tree_leaves(step.obs), strict=True):
+                    write[t + 1] = leaf
+            reward[t] = step.reward
+            terminated[t] = step.terminated
+            truncated[t] = step.truncated
+            is_first[t + 1] = step.is_first
+            if state is not None:
+                states.append(state)
+            if step.valid is not None or step.final is not None or step.next_obs is not None or step.info:
+                self._rare(chunk, t, step, state, ended, info)
+        self._state = state
+        return ended, states, info
+
+    @staticmethod
+    def _write_tree(writers: list[Any], t: int, action: Tree, tensor: bool) -> Tree:
+        if not tensor:
+            action = tree_map(lambda leaf: leaf.numpy(), action)
+        for write, leaf in zip(writers, tree_leaves(action), strict=True):
+            write[t] = leaf
+        return action
+
+    @staticmethod
+    def _rare(chunk: _Chunk, t: int, step: Step, state: Tree, ended: list[Any], info: dict[str, Any]) -> None:
+        """What most steps do not have: ends, reset-only rows, dense successors, user figures."""
+        if step.valid is not None:
+            chunk.write_valid[t] = step.valid
+        if step.final is not None:
+            ended.append((t, step.final, state))
+        if step.next_obs is not None:
+            if "next_obs" not in info:
+                info["next_obs"] = tree_map(lambda leaf: torch.zeros_like(leaf[:-1]), chunk.obs)
+            for write, leaf in zip(tree_leaves(info["next_obs"]), tree_leaves(step.next_obs), strict=True):
+                write[t] = leaf
+        for name, value in step.info.items():
+            if name not in info:
+                info[name] = torch.full(tuple(chunk.reward.shape), torch.nan, device=chunk.device)
+            info[name][t] = torch.as_tensor(value, dtype=torch.float32)
+
+    def _keep_last(self, chunk: _Chunk) -> None:
+        self._obs = tree_map(lambda leaf: leaf[-1].clone(), chunk.obs)
+        if not chunk.tensor:
+            self._obs = tree_map(lambda leaf: leaf.numpy(), self._obs)
+        self._is_first = chunk.is_first[-1].clone()
+
+    def _rows(self, chunk: _Chunk, states: list[Any], info: dict[str, Any]) -> Batch:
+        fields: dict[str, Tree] = {
+            "obs": tree_map(lambda leaf: leaf[:-1], chunk.obs),
+            "action": chunk.action,
+            "reward": chunk.reward,
+            "terminated": chunk.terminated,
+            "truncated": chunk.truncated,
+            "is_first": chunk.is_first[:-1],
+            "valid": chunk.valid,
+        }
+        if "next_obs" in info:
+            fields["next_obs"] = info.pop("next_obs")
+        if info:
+            fields["info"] = info
+        if states and states[0] is not None:
+            fields["state"] = tree_map(lambda *leaves: torch.stack(leaves), *states)
+        return Batch((chunk.rows, self.columns), fields)
+
+    def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> None:
+        """Cut every running episode after the last row and reset all columns, from a seed that a resume can draw again."""
+        running = ~(chunk.terminated[-1] | chunk.truncated[-1]) & chunk.valid[-1]
+        index = running.nonzero().squeeze(1)
+        obs = tree_map(lambda leaf: torch.as_tensor(leaf)[index], self._obs)
+        ended.append((chunk.rows - 1, (index, obs), state))
+        chunk.truncated[-1] |= running
+        self._boundaries += 1
+        self._reset()
+
+    def _reset(self) -> None:
+        seed = self.streams.seed_for(f"env/boundary/{self._boundaries}")
+        self._obs = tree_map(_owned, self.env.reset(seed=seed))
+        self._is_first = torch.ones_like(self._is_first)
+
+    def _rollout(self, rows: Batch, chunk: _Chunk, ended: list[Any], states: list[Any]) -> Rollout:
+        columns = (self.columns,)
+        recurrent = states[0] is not None
+        start = Batch(columns, is_first=chunk.is_first[0], **({"state": states[0]} if recurrent else {}))
+        last_obs = tree_map(lambda leaf: torch.as_tensor(leaf), self._obs)
+        last = Batch(columns, obs=last_obs, is_first=self._is_first, **({"state": states[-1]} if recurrent else {}))
+        return Rollout(rows, start, last, self._ended(ended, recurrent), self.env.has_final_obs)
+
+    def _ended(self, ended: list[Any], recurrent: bool) -> Batch | None:
+        parts = []
+        for t, (index, obs), state in ended:
+            index = torch.as_tensor(index, dtype=torch.int64, device=self.env.device)
+            obs = tree_map(lambda leaf: _float32(torch.as_tensor(leaf, device=self.env.device)), obs)
+            fields = {"t": torch.full_like(index, t), "b": index, "obs": obs}
+            if recurrent:
+                fields["state"] = tree_map(lambda leaf, index=index: leaf[index], state)
+            parts.append(Batch((len(index),), fields))
+        return Batch.cat(parts) if parts else None
+
+    def close(self) -> None:
+        self.env.close()
+
+    @property
+    def native_state(self) -> bool:
+        """Whether the environment can save its own state."""
+        return self.env.state_dict() is not None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "env": self.env.state_dict(),
+            "obs": self._obs,
+            "is_first": self._is_first,
+            "state": self._state,
+            "boundaries": self._boundaries,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the state was taken; without native state all columns begin as at the last declared boundary."""
+        self._boundaries = state["boundaries"]
+        self._state = state["state"]
+        if state["env"] is None:
+            self._reset()
+            return
+        self.env.load_state_dict(state["env"])
+        self._obs, self._is_first = state["obs"], torch.as_tensor(state["is_first"])
+
+
+def _owned(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else np.array(leaf)
+
+
+def _float32(leaf: Tensor) -> Tensor:
+    return leaf.float() if leaf.dtype == torch.float64 else leaf
+
+
+def _by_row(noise: Tree, rows: int) -> list[Tree]:
+    if isinstance(noise, Tensor):
+        return list(noise.unbind(0))
+    return [tree_map(lambda leaf, t=t: leaf[t], noise) for t in range(rows)]

@@ -1,0 +1,157 @@
+"""When to save, and which checkpoints to keep."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from uniarena import checkpoint
+from uniarena.checkpoint import CheckpointError
+from uniarena.config import Between, config
+from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
+
+__all__ = ["Checkpoint", "CheckpointConfig"]
+
+_log = logging.getLogger(__name__)
+Count = Annotated[int, Between(1)]
+
+
+@config
+class CheckpointConfig:
+    """Saving the whole state of a run."""
+
+    every_env_steps: Count | None = (
+        None  # environment steps between checkpoints; None: only safety and final ones
+    )
+    keep_last: Count | None = 5  # newest ones kept beside the best; None: all
+    best: str | None = "eval/return_mean"  # the figure that says which one is best; None: no best one
+    mode: Literal["max", "min"] = "max"  # whether the best is the largest or the smallest
+    safety_minutes: Annotated[float, Between(0, above=True)] = 10.0  # wall time between saves at the most
+
+
+class Checkpoint:
+    """Saves when due by environment steps, when the best evaluation so far was seen, at least every ten
+    minutes, when interrupted and at the end; keeps the last few and the best.
+
+    Kinds given to `trainer.save`: `step` (due by environment steps: the only ones that may declare a reset
+    boundary), `best`, `safety` (wall clock), `interrupt`, `final`. A save that fails for want of space is
+    reported and tried again when next due; training goes on. Only the last one of a run must succeed.
+
+    Attributes:
+        clock: seconds that only move forward; exchanged in tests.
+    """
+
+    Config = CheckpointConfig
+
+    def __init__(self, cfg: CheckpointConfig | None = None, **fields: Any) -> None:
+        self.cfg: CheckpointConfig = replace(cfg or CheckpointConfig(), **fields)
+        self.clock: Callable[[], float] = time.monotonic
+        self.best_value: float | None = None
+        self._every = Every(self.cfg.every_env_steps)
+        self._before = (0, 0)  # env_steps and rows when the iteration began
+        self._saved_at = -1
+        self._saved_time = 0.0
+
+    def due(self, trainer: Any) -> bool:
+        """Whether the chunk about to be collected ends at a checkpoint due by environment steps.
+
+        Reset-only rows are not known yet, so the decision is made on rows, here and at the end of the
+        iteration.
+        """
+        counters, columns = trainer.counters, trainer.sampler.columns
+        wanted = trainer.schedule.env_steps(counters, columns, trainer.total_env_steps)
+        return self._every.would_be_due(counters.env_steps + math.ceil(wanted / columns) * columns)
+
+    def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
+        self._begin(trainer)
+        self._saved_time = self.clock()
+        if trainer.run_dir is not None:
+            checkpoint.sweep(trainer.run_dir / "checkpoints")
+
+    def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
+        env_steps, rows = self._before
+        step_due = self._every.due(env_steps + trainer.counters.steps - rows)
+        self._begin(trainer)
+        self._save_if_best(trainer)
+        if step_due:
+            self._save(trainer, "step")
+        elif self.clock() - self._saved_time >= 60.0 * self.cfg.safety_minutes:
+            self._save(trainer, "safety")
+
+    def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
+        self._save_if_best(trainer)
+        interrupted = event.reason == "interrupted"
+        if self._saved_at != trainer.counters.iterations:
+            self._save(trainer, "interrupt" if interrupted else "final", required=True)
+        if interrupted and trainer.run_dir is not None:
+            _log.warning("saved; continue with: uniarena resume %s", trainer.run_dir)
+
+    def _begin(self, trainer: Any) -> None:
+        self._before = (trainer.counters.env_steps, trainer.counters.steps)
+
+    def _save_if_best(self, trainer: Any) -> None:
+        value = trainer.metrics.get(self.cfg.best) if self.cfg.best is not None else None
+        if value is None or math.isnan(value):
+            return
+        sign = 1.0 if self.cfg.mode == "max" else -1.0
+        if self.best_value is None or sign * value > sign * self.best_value:
+            before, self.best_value = self.best_value, float(value)  # the saved state must know it
+            if not self._save(trainer, "best"):
+                self.best_value = before
+
+    def _save(self, trainer: Any, kind: str, required: bool = False) -> bool:
+        """Save and tidy up; whether it succeeded."""
+        if trainer.run_dir is None:
+            return True
+        self._saved_time = self.clock()
+        try:
+            path = trainer.save(kind)
+        except CheckpointError as error:
+            if required:
+                raise
+            _log.error("this checkpoint was not saved, training goes on: %s", error)
+            return False
+        if kind != "best":
+            self._saved_at = trainer.counters.iterations
+            self._tidy(Path(path))
+        return True
+
+    def _tidy(self, newest: Path) -> None:
+        """Delete all but the last few. A safety checkpoint is of no use once a later one is there."""
+        kinds = _kinds(newest.parent)
+        # by time of writing: after a resume from an older one, a higher number may be a branch given up
+        found = sorted(kinds, key=lambda path: (path == newest, path.stat().st_mtime_ns))
+        lasting = [path for path in found if kinds[path] not in ("best", "safety") or path == newest]
+        surplus = set(lasting[: -self.cfg.keep_last]) if self.cfg.keep_last is not None else set()
+        surplus |= {path for path in found if kinds[path] == "safety" and path != newest}
+        for path in surplus:
+            try:
+                checkpoint.remove(path)
+            except OSError as error:
+                _log.warning("an old checkpoint could not be deleted: %s", error)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"every": self._every.state_dict(), "best_value": self.best_value}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._every.load_state_dict(state["every"])
+        self.best_value = state["best_value"]
+
+
+def _kinds(folder: Path) -> dict[Path, str]:
+    """Whole checkpoints inside a folder and their kinds. Whatever else lies there is left alone."""
+    found = {}
+    for path in folder.iterdir():
+        if path.name.startswith(".") or not path.is_dir():
+            continue
+        try:
+            found[path] = str(checkpoint.read_meta(path).get("kind", "step"))
+        except CheckpointError:
+            continue
+    return found

@@ -1,0 +1,111 @@
+"""Evaluation while training: whole episodes in environments of its own, without moving the training
+stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+from uniarena.config import Between, config
+from uniarena.envs.protocol import Env
+from uniarena.sampling.evaluation import EvalResult, evaluate_agent
+from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.events import IterationEnd, TrainingEnd, ValidationEpoch
+
+__all__ = ["Evaluate", "EvaluateConfig"]
+
+_log = logging.getLogger(__name__)
+Count = Annotated[int, Between(1)]
+
+
+@config
+class EvaluateConfig:
+    """Evaluation in an environment of its own."""
+
+    every_env_steps: Count | None = None  # environment steps between evaluations; None: only at the end
+    n_episodes: Count = 10  # episodes of one evaluation
+    deterministic: bool = True  # the mode of the policy; false: samples of it
+    also_stochastic: bool = False  # report the other mode too, each time; at the end both always are
+    num_envs: Count | None = None  # environments that run them; None: one per episode, at most 8
+    at_end: bool = True  # evaluate when training ends (unless it is interrupted)
+
+
+class Evaluate:
+    """Evaluates the agent every so often and at the end, in both modes then.
+
+    Each evaluation has episodes of its own, drawn from the run's seed and the number of environment steps, so
+    an evaluation after a resume is the one that would have been. Figures are logged as `eval/…`, those of the
+    other mode as `eval_stochastic/…` or `eval_deterministic/…`; each result is emitted as `ValidationEpoch`.
+
+    Attributes:
+        results: mode → the latest `EvalResult`.
+    """
+
+    Config = EvaluateConfig
+
+    def __init__(self, cfg: EvaluateConfig | None = None, **fields: Any) -> None:
+        self.cfg: EvaluateConfig = replace(cfg or EvaluateConfig(), **fields)
+        self.results: dict[str, EvalResult] = {}
+        self._every = Every(self.cfg.every_env_steps)
+        self._env: Env | None = None
+        self._evaluated_at = -1
+
+    def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
+        last = self._wanted_at_end(trainer.stop_reason) and trainer.done
+        if self._every.due(trainer.counters.env_steps) or last:
+            self._run(trainer, both=last or self.cfg.also_stochastic)
+
+    def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
+        done = self._evaluated_at == trainer.counters.env_steps and len(self.results) == 2
+        if self._wanted_at_end(event.reason) and not done:  # a later callback asked to stop
+            self._run(trainer, both=True)
+        self.close()
+
+    def _wanted_at_end(self, reason: str) -> bool:
+        """Whoever interrupts a run waits for it to be saved, not evaluated."""
+        return self.cfg.at_end and reason != "interrupted"
+
+    def on_exception(self, trainer: Any, event: Any) -> None:
+        self.close()
+
+    def _run(self, trainer: Any, both: bool) -> None:
+        cfg, steps = self.cfg, trainer.counters.env_steps
+        started = time.perf_counter()
+        env = self._environment(trainer)
+        setup = time.perf_counter() - started
+        modes = [not cfg.deterministic, cfg.deterministic] if both else [cfg.deterministic]
+        self.results, self._evaluated_at = {}, steps
+        for (
+            deterministic
+        ) in modes:  # the asked-for mode comes last, so that it is what others see as the latest
+            seed = trainer.streams.seed_for(f"evaluation/{steps}")
+            result = evaluate_agent(
+                trainer.agent, env, cfg.n_episodes, deterministic=deterministic, seed=seed
+            )
+            result, setup = replace(result, seconds=result.seconds + setup), 0.0
+            self.results[result.mode] = result
+            prefix = "eval" if deterministic == cfg.deterministic else f"eval_{result.mode}"
+            trainer.metrics.update({f"{prefix}/{name}": value for name, value in result.figures().items()})
+            _log.info("evaluation at %s env steps, %s", f"{steps:,}", result)
+            trainer.emit(ValidationEpoch(result))
+
+    def _environment(self, trainer: Any) -> Env:
+        if self._env is None:
+            count = self.cfg.num_envs or min(self.cfg.n_episodes, 8)
+            self._env = trainer.env_factory(count, trainer.streams.seed_for("evaluation"))
+        return self._env
+
+    def close(self) -> None:
+        """Close the evaluation environments."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"every": self._every.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._every.load_state_dict(state["every"])

@@ -1,0 +1,46 @@
+"""What the run takes of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import psutil
+
+__all__ = ["Resources"]
+
+_LOOK_EVERY = 5.0  # seconds
+
+
+class Resources:
+    """CPU and memory of this process and its workers, by psutil."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, psutil.Process] = {}
+        self._main = psutil.Process()
+        self._looked = 0.0
+
+    def read(self) -> dict[str, float]:
+        """CPU in percent of one core (two busy cores: 200) since the last call, and resident memory in MiB.
+
+        The first call has no earlier one to measure from and leaves the CPU out.
+        """
+        first = not self._processes
+        if first or time.monotonic() - self._looked >= _LOOK_EVERY:
+            self._look()
+        cpu = memory = 0.0
+        for process in self._processes.values():
+            with contextlib.suppress(psutil.Error):  # a worker may end at any moment
+                cpu += process.cpu_percent(interval=None)
+                memory += process.memory_info().rss
+        figures = {"system/memory_mib": round(memory / 2**20, 1)}
+        return figures if first else {**figures, "system/cpu_percent": round(cpu, 1)}
+
+    def _look(self) -> None:
+        """Which workers there are; it goes through all processes of the machine, so not at every reading."""
+        self._looked = time.monotonic()
+        found = {self._main.pid: self._main}
+        with contextlib.suppress(psutil.Error):
+            found |= {child.pid: child for child in self._main.children(recursive=True)}
+        # the same objects as before: they remember the times that the next reading is measured from
+        self._processes = {pid: self._processes.get(pid, process) for pid, process in found.items()}

@@ -1,0 +1,123 @@
+"""What happens in a run, as frozen values handed to `on_<event>(trainer, event)` of every callback that has the method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from uniarena.batch import Rollout
+from uniarena.optim import LearnStep
+from uniarena.sampling import Episode
+
+__all__ = [
+    "BatchCollected",
+    "CheckpointSaved",
+    "EnvStep",
+    "EpisodeEnd",
+    "EpisodeStart",
+    "ExceptionRaised",
+    "IterationEnd",
+    "LearnStep",
+    "TrainingEnd",
+    "TrainingStart",
+    "UpdateEnd",
+    "ValidationEpoch",
+]
+
+
+@dataclass(frozen=True)
+class TrainingStart:
+    """Before the first chunk, also after a resume."""
+
+    method: ClassVar[str] = "on_training_start"
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class EpisodeStart:
+    """An episode began in column `env`. Replayed from the chunk, in order of time."""
+
+    method: ClassVar[str] = "on_episode_start"
+    env: int
+    env_step: int
+
+
+@dataclass(frozen=True)
+class EnvStep:
+    """One vector step (row `t` of the chunk), replayed from the chunk; fields are `[B, …]` tensors."""
+
+    method: ClassVar[str] = "on_env_step"
+    t: int
+    obs: Any
+    action: Any
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+
+
+@dataclass(frozen=True)
+class EpisodeEnd:
+    """An episode ended: raw return, length in valid steps, sums of further reward streams."""
+
+    method: ClassVar[str] = "on_episode_end"
+    env: int
+    env_step: int
+    episode_return: float
+    length: int
+    info: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BatchCollected:
+    """A chunk was collected and observed; `rollout` is valid until the next one."""
+
+    method: ClassVar[str] = "on_batch_collected"
+    rollout: Rollout
+    episodes: list[Episode]
+
+
+@dataclass(frozen=True)
+class UpdateEnd:
+    """A whole learner update is done; `metrics` are its means as floats."""
+
+    method: ClassVar[str] = "on_update_end"
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class IterationEnd:
+    """Collect, observe, update, publish are done: the only place where state is saved."""
+
+    method: ClassVar[str] = "on_iteration_end"
+
+
+@dataclass(frozen=True)
+class ValidationEpoch:
+    """An evaluation is done; `result` is an EvalResult."""
+
+    method: ClassVar[str] = "on_validation_epoch"
+    result: Any
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    method: ClassVar[str] = "on_checkpoint"
+    path: Path
+    kind: str
+
+
+@dataclass(frozen=True)
+class TrainingEnd:
+    """The run is over: `reason` is `finished`, `interrupted` or what a callback said."""
+
+    method: ClassVar[str] = "on_training_end"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ExceptionRaised:
+    method: ClassVar[str] = "on_exception"
+    error: BaseException

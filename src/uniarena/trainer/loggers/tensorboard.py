@@ -1,0 +1,96 @@
+"""TensorBoard event files: scalars, histograms, the model graph, evaluation videos."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from uniarena.config import config
+
+__all__ = ["Tensorboard", "TensorboardConfig"]
+
+_log = logging.getLogger(__name__)
+_LARGEST_VIDEO = 20_000_000  # bytes; larger pictures make the browser crawl
+
+
+@config
+class TensorboardConfig:
+    """Figures as TensorBoard events."""
+
+    folder: str = "events"  # name inside the run folder
+
+
+class Tensorboard:
+    """Writes event files under `<run>/events`, with environment steps as the x-axis.
+
+    A resumed run begins a new file that hides whatever the interrupted one wrote after its last checkpoint.
+    """
+
+    Config = TensorboardConfig
+    every_iteration: ClassVar[bool] = False
+
+    def __init__(self, cfg: TensorboardConfig) -> None:
+        self.cfg = cfg
+        self._writer: Any = None
+
+    def open(self, run_dir: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # heavy: only where a run is logged
+
+        purge = step + 1 if step else None
+        self._writer = SummaryWriter(str(run_dir / self.cfg.folder), purge_step=purge)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        if self._writer is None:
+            return
+        for name, value in values.items():
+            self._writer.add_scalar(name if "/" in name else f"training/{name}", value, step)
+        self._writer.flush()
+
+    def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
+        """Name → array of any shape; NaN and infinities are left out, and names without a finite value
+        too.
+        """
+        if self._writer is None:
+            return
+        for name, array in values.items():
+            flat = np.asarray(array, dtype=np.float64).reshape(-1)
+            flat = flat[np.isfinite(flat)]
+            if flat.size:
+                self._writer.add_histogram(name, flat, step)
+
+    def graph(self, module: torch.nn.Module, example: Any) -> None:
+        """The graph of `module(example)`, traced; a module that cannot be traced costs a notice, not the
+        run.
+        """
+        if self._writer is None:
+            return
+        try:
+            self._writer.add_graph(module, example, use_strict_trace=False)
+        except Exception as error:  # tracing runs the user's own module and fails in many ways
+            _log.warning("the model's graph could not be drawn: %s", str(error).splitlines()[0])
+
+    def video(self, step: int, name: str, path: Path) -> None:
+        """Show a GIF; TensorBoard plays no other format, so others stay files of the run folder."""
+        if self._writer is None or path.suffix != ".gif" or path.stat().st_size > _LARGEST_VIDEO:
+            return
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = Summary.Image(
+            height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes()
+        )
+        summary = Summary(value=[Summary.Value(tag=name, image=image)])
+        self._writer._get_file_writer().add_summary(summary, step)  # add_video would ask for moviepy
+        self._writer.flush()
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None

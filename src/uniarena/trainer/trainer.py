@@ -1,0 +1,295 @@
+"""The trainer: collect, observe, update, publish, again. Everything that watches is a callback."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uniarena import checkpoint
+from uniarena.agent import Agent
+from uniarena.batch import Rollout, tree_map
+from uniarena.envs.protocol import Env
+from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
+from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
+from uniarena.trainer import events
+from uniarena.trainer.schedule import Counters, OnPolicySchedule
+
+
+class Trainer:
+    """Trains `agent` in `env`.
+
+    Args:
+        agent: what learns.
+        env: where it acts.
+        callbacks: objects with some of the methods `on_training_start … on_exception`, called as `on_x(trainer, event)`
+            in the order given.
+        run_dir: where checkpoints go; None: nothing is saved.
+        meta: plain data kept in every checkpoint's manifest (resolved config, provenance).
+
+    Attributes:
+        counters: where the run stands.
+        metrics: scalars of the current iteration, by name.
+        total_env_steps: where `fit` will stop.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        env: Env,
+        *,
+        callbacks: Iterable[Any] = (),
+        run_dir: Path | None = None,
+        meta: dict[str, Any] | None = None,
+        env_factory: Callable[..., Env] | None = None,
+    ) -> None:
+        self.agent, self.run_dir, self.meta = agent, run_dir, meta or {}
+        self.streams: Streams = agent.streams
+        self.sampler = LocalSampler(env, self.streams, records=agent.learner.records)
+        self.schedule = OnPolicySchedule(agent.learner.cfg.n_steps, agent.learner.cfg.n_epochs)
+        self.callbacks = list(callbacks)
+        self.counters, self.episodes = Counters(), EpisodeTracker()
+        self.metrics: dict[str, float] = {}
+        self.total_env_steps = 0
+        self.should_stop = False
+        self.stop_reason = "finished"
+        self.loop_seconds, self.evaluation_seconds = 0.0, 0.0
+        self.last_evaluation: Any = None
+        self._factory = env_factory or getattr(env, "factory", None)
+        self._user_figures: dict[str, list[float]] = {}
+        self._resumed = False
+        self._listeners = self._find_listeners()
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+    def fit(self, env_steps: int) -> Counters:
+        """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop.
+
+        Raises:
+            ValueError: `env_steps` is not positive.
+        """
+        if env_steps <= 0:
+            raise ValueError(f"fit(env_steps={env_steps}): give a positive number of environment steps.")
+        self.total_env_steps, self.should_stop, self.stop_reason = env_steps, False, "finished"
+        self.agent.learner.minimize.hook = self._learn_step_hook()
+        try:
+            self.emit(events.TrainingStart(self._resumed))
+            self.sampler.publish(self.agent.actor, self.counters.updates)
+            while not self.done:
+                started, evaluated = time.perf_counter(), self.evaluation_seconds
+                self._iteration()
+                elapsed = time.perf_counter() - started - (self.evaluation_seconds - evaluated)
+                self.loop_seconds += elapsed
+            self.emit(events.TrainingEnd(self.stop_reason))
+        except BaseException as error:
+            self.emit(events.ExceptionRaised(error))
+            raise
+        finally:
+            self.agent.learner.minimize.hook = None
+        return self.counters
+
+    def _iteration(self) -> None:
+        self.metrics = {}
+        boundary = self._boundary_due()
+        wanted = self.schedule.env_steps(self.counters, self.sampler.columns, self.total_env_steps)
+        rollout = self.agent.observe(self.sampler.collect(wanted, boundary=boundary))
+        self._account(rollout, boundary)
+        due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
+        for _ in range(due):
+            update = self.agent.update(self.progress)
+            self.counters.updates += 1
+            self.counters.epochs += self.schedule.epochs_per_update
+            self.metrics.update({name: float(value) for name, value in update.metrics.items()})
+            self.emit(events.UpdateEnd(self.metrics))
+        if due:
+            self.agent.refresh()
+            self.sampler.publish(self.agent.actor, self.counters.updates)
+        self.counters.iterations += 1
+        self._collect_user_figures()
+        self.emit(events.IterationEnd())
+
+    @property
+    def done(self) -> bool:
+        return self.should_stop or self.counters.env_steps >= self.total_env_steps
+
+    @property
+    def progress(self) -> float:
+        """Fraction of the run that is collected, in [0, 1]: the clock of schedules."""
+        return min(1.0, self.counters.env_steps / max(1, self.total_env_steps))
+
+    def request_stop(self, reason: str) -> None:
+        """End the run cleanly after this iteration."""
+        self.should_stop, self.stop_reason = True, reason
+
+    def log(self, name: str, value: float) -> None:
+        """A figure of the user's own; the mean over the iteration reaches every logger."""
+        self._user_figures.setdefault(name, []).append(float(value))
+
+    # -- events --------------------------------------------------------------------------------------------------
+    def emit(self, event: Any) -> None:
+        """Call every callback that listens to this event. Global random streams are restored afterwards."""
+        if isinstance(event, events.ValidationEpoch):
+            self.last_evaluation = event.result
+            self.evaluation_seconds += event.result.seconds
+        listeners = self._listeners.get(type(event))
+        if not listeners:
+            return
+        for listener in listeners:
+            with preserved_globals():
+                listener(self, event)
+
+    def listens(self, event: type) -> bool:
+        return bool(self._listeners.get(event))
+
+    def _find_listeners(self) -> dict[type, list[Callable[..., None]]]:
+        kinds = [getattr(events, name) for name in events.__all__]
+        found = {kind: [getattr(callback, kind.method, None) for callback in self.callbacks] for kind in kinds}
+        return {kind: [method for method in methods if method is not None] for kind, methods in found.items()}
+
+    def _learn_step_hook(self) -> Callable[[events.LearnStep], None] | None:
+        return self.emit if self.listens(events.LearnStep) else None
+
+    def _account(self, rollout: Rollout, boundary: bool) -> None:
+        """Counters and episode figures of a chunk, and its events replayed in order of time."""
+        valid = rollout.rows.valid
+        before, rows = self.counters.env_steps, int(valid.sum())
+        self.counters.env_steps += rows
+        self.counters.steps += rollout.T * rollout.B
+        finished = self.episodes.update(rollout, self.agent.reward_streams(rollout), cut_last=boundary)
+        self.counters.episodes += len(finished)
+        if finished:
+            self._episode_metrics(finished)
+        if "info" in rollout.rows:
+            for name, value in rollout.rows.info.items():
+                if name.startswith("metrics/"):
+                    self.metrics[name.removeprefix("metrics/")] = float(value.nanmean())
+        self._replay(rollout, finished, before)
+        if self.listens(events.BatchCollected):
+            self.emit(events.BatchCollected(rollout, finished))
+
+    def _episode_metrics(self, finished: list[Episode]) -> None:
+        count = len(finished)
+        self.metrics["return_mean"] = sum(e.episode_return for e in finished) / count
+        self.metrics["length_mean"] = sum(e.length for e in finished) / count
+        for name in finished[0].totals:
+            self.metrics[f"{name}_mean"] = sum(e.totals[name] for e in finished) / count
+        known = [e.success for e in finished if e.success == e.success]
+        if known:
+            self.metrics["success_rate"] = sum(known) / len(known)
+
+    def _replay(self, rollout: Rollout, finished: list[Episode], before: int) -> None:
+        wanted = [self.listens(kind) for kind in (events.EpisodeStart, events.EnvStep, events.EpisodeEnd)]
+        if not any(wanted):
+            return
+        rows, ends = rollout.rows, {}  # type: ignore[var-annotated]
+        for episode in finished:
+            ends.setdefault(episode.t, []).append(episode)
+        env_step = before
+        for t in range(rollout.T):
+            if wanted[0]:
+                for b in (rows.is_first[t] & rows.valid[t]).nonzero().flatten().tolist():
+                    self.emit(events.EpisodeStart(b, env_step))
+            env_step += int(rows.valid[t].sum())
+            if wanted[1]:
+                obs, action = (tree_map(lambda leaf, t=t: leaf[t], tree) for tree in (rows.obs, rows.action))
+                self.emit(events.EnvStep(t, obs, action, rows.reward[t], rows.terminated[t], rows.truncated[t]))
+            for e in ends.get(t, ()):
+                self.emit(events.EpisodeEnd(e.env, env_step, e.episode_return, e.length, e.totals))
+
+    def _collect_user_figures(self) -> None:
+        for name, values in self._user_figures.items():
+            self.metrics[name] = sum(values) / len(values)
+        self._user_figures = {}
+
+    def _boundary_due(self) -> bool:
+        """Whether the chunk about to start ends at a step-due checkpoint of an environment without native state."""
+        due = [callback.due for callback in self.callbacks if hasattr(callback, "due")]
+        if not due or self.run_dir is None or self.sampler.native_state:
+            return False
+        return any(check(self) for check in due)
+
+    # -- environments for evaluation --------------------------------------------------------------------------------
+    def env_factory(self, num_envs: int, seed: int | None = None) -> Env:
+        """A new environment with the same pipeline as the training one.
+
+        Raises:
+            ValueError: the training environment was given as an instance that cannot be made again.
+        """
+        if self._factory is None:
+            raise ValueError(
+                "the training environment was given as an object, so no second one can be made for evaluation; "
+                "pass env_factory=lambda num_envs, seed: ... to Trainer."
+            )
+        return self._factory(num_envs=num_envs, seed=seed)
+
+    # -- state -----------------------------------------------------------------------------------------------------
+    def save(self, kind: str = "step") -> Path | None:
+        """Write a checkpoint: `checkpoints/<env_steps>`, or `checkpoints/best`. Only between iterations.
+
+        Returns:
+            its folder; None where the trainer has no run folder.
+        """
+        if self.run_dir is None:
+            return None
+        name = "best" if kind == "best" else str(self.counters.env_steps)
+        folder = self.run_dir / "checkpoints" / name
+        exact = kind == "step" or self.sampler.native_state
+        meta = {**self.meta, "counters": asdict(self.counters), "kind": kind, "exact": exact, "agent": self.agent.spec}
+        checkpoint.save(folder, self.state_dict(), meta)
+        self.emit(events.CheckpointSaved(folder, kind))
+        return folder
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "agent": self.agent.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "trainer": {
+                "counters": asdict(self.counters),
+                "episodes": self.episodes.state_dict(),
+                "streams": self.streams.state_dict(),
+                "globals": global_state(),
+                "loop_seconds": self.loop_seconds,
+                "evaluation_seconds": self.evaluation_seconds,
+                "threads": torch.get_num_threads(),
+                "callbacks": [_callback_state(callback) for callback in self.callbacks],
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a checkpoint's state.
+
+        Raises:
+            ValueError: the callbacks differ from those that were saved.
+        """
+        own = state["trainer"]
+        names = [type(callback).__name__ for callback in self.callbacks]
+        saved = [entry["name"] for entry in own["callbacks"]]
+        if names != saved:
+            raise ValueError(f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same.")
+        self.agent.load_state_dict(state["agent"])
+        self.streams.load_state_dict(own["streams"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.counters = Counters(**own["counters"])
+        self.episodes.load_state_dict(own["episodes"])
+        self.loop_seconds, self.evaluation_seconds = own["loop_seconds"], own["evaluation_seconds"]
+        for callback, entry in zip(self.callbacks, own["callbacks"], strict=True):
+            if entry["state"] is not None:
+                callback.load_state_dict(entry["state"])
+        self._resumed = True
+        set_global_state(own["globals"])
+
+    def close(self) -> None:
+        """Release the environment and the callbacks' files."""
+        self.sampler.close()
+        for callback in self.callbacks:
+            with contextlib.suppress(AttributeError):
+                callback.close()
+
+
+def _callback_state(callback: Any) -> dict[str, Any]:
+    state = callback.state_dict() if hasattr(callback, "state_dict") else None
+    return {"name": type(callback).__name__, "state": state}
