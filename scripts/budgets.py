@@ -47,12 +47,19 @@ def is_property(function: Function) -> bool:
     return any(marks & {getattr(d, "id", None), getattr(d, "attr", None)} for d in function.decorator_list)
 
 
+def is_constructor(function: Function) -> bool:
+    """Whether it is called on the class rather than on an object."""
+    return any(getattr(d, "id", None) in ("staticmethod", "classmethod") for d in function.decorator_list)
+
+
 def public_methods(node: ast.ClassDef) -> set[str]:
-    """Names of the public methods that the class body defines, overrides included, properties not."""
+    """Names of the public methods that the class body defines, overrides included; properties and alternate
+    constructors (static and class methods) not.
+    """
     return {
         item.name
         for item in node.body
-        if isinstance(item, Function) and not item.name.startswith("_") and not is_property(item)
+        if isinstance(item, Function) and not item.name.startswith("_") and not is_property(item) and not is_constructor(item)
     }
 
 

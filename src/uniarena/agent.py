@@ -20,7 +20,7 @@ from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
 from uniarena.learners.base import Learner, Update
-from uniarena.learners.model import Output, build_model
+from uniarena.values.model import Output, build_model
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize
@@ -176,22 +176,11 @@ class Agent:
         if state is None:
             state = self.actor.initial_state(count)
         first = torch.zeros(count, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).reshape(count)
-        action, new_state = self.act_batch(tree, state, first.to(self.device), deterministic, self.streams.torch("agent"))
+        action, new_state = self.actor.pick(tree, state, first.to(self.device), deterministic, self.streams.torch("agent"))
         action = self.action_map(tree_map(lambda leaf: leaf.cpu().numpy(), action))
         if not batched:
             action = tree_map(lambda leaf: leaf[0], action)
         return action if new_state is None else (action, new_state)
-
-    def act_batch(
-        self, obs: Tree, state: Tree | None, is_first: Tensor, deterministic: bool, generator: torch.Generator
-    ) -> tuple[Tree, Tree | None]:
-        """The policy's own action for tensors `[B, …]` and the next recurrent state; what evaluation calls."""
-        with torch.inference_mode():
-            if deterministic:
-                return self.actor.mode(obs, state, is_first)
-            noise = self.actor.noise(1, len(is_first), generator)
-            row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
-            return self.actor.act(obs, state, is_first, row, generator)
 
     def observe(self, rollout: Rollout) -> Rollout:
         """Take in a chunk: bonuses are written as `bonus`, statistics gathered, the chunk stored. Returns it with `bonus`."""

@@ -152,15 +152,12 @@ class Batch:
     def without(self, *names: str) -> Batch:
         return Batch._trusted(self.shape, {name: t for name, t in self._fields.items() if name not in names})
 
-    def map(self, fn: Callable[[Any], Any]) -> Batch:
+    def _map(self, fn: Callable[[Any], Any]) -> Batch:
         """`fn` on every leaf; it must keep the leading dimensions."""
         return Batch._trusted(self.shape, {name: tree_map(fn, tree) for name, tree in self._fields.items()})
 
     def to(self, device: torch.device | str) -> Batch:
-        return self.map(lambda leaf: leaf.to(device))
-
-    def clone(self) -> Batch:
-        return self.map(lambda leaf: leaf.clone())
+        return self._map(lambda leaf: leaf.to(device))
 
     def flatten(self) -> Batch:
         """[T, B, …] → [T·B, …], without a copy where memory allows."""
@@ -175,9 +172,9 @@ class Batch:
         if "valid" not in flat or bool(flat.valid.all()):
             return flat
         rows = flat.valid.nonzero().squeeze(1)
-        return flat.map_rows(lambda leaf: leaf.index_select(0, rows), len(rows))
+        return flat._rows(lambda leaf: leaf.index_select(0, rows), len(rows))
 
-    def map_rows(self, fn: Callable[[Any], Any], size: int) -> Batch:
+    def _rows(self, fn: Callable[[Any], Any], size: int) -> Batch:
         """`fn` on every leaf of an [N] batch where it changes N to `size`."""
         return Batch._trusted((size, *self.shape[1:]), {k: tree_map(fn, tree) for k, tree in self._fields.items()})
 
@@ -192,10 +189,10 @@ class Batch:
         device = tree_leaves(next(iter(self._fields.values())))[0].device
         for _ in range(epochs):
             order = torch.randperm(count, generator=generator, device=generator.device).to(device)
-            rows = self.map_rows(lambda leaf, order=order: leaf.index_select(0, order), count)  # type: ignore[misc]
+            rows = self._rows(lambda leaf, order=order: leaf.index_select(0, order), count)  # type: ignore[misc]
             for start, stop in zip(bounds, bounds[1:], strict=False):
                 if stop > start:
-                    yield rows.map_rows(lambda leaf, a=start, b=stop: leaf[a:b], stop - start)  # type: ignore[misc]
+                    yield rows._rows(lambda leaf, a=start, b=stop: leaf[a:b], stop - start)  # type: ignore[misc]
 
     def sequences(self, length: int) -> Batch:
         """[T, B] → [length, N] time-major pieces, N = B · ⌈T / length⌉; a last short piece is padded with `valid=False`.
@@ -277,7 +274,7 @@ class Rollout:
 
     def clone(self) -> Rollout:
         """A copy that stays valid after the sampler's next `collect`."""
-        return self._each(lambda batch: batch.clone())
+        return self._each(lambda batch: batch._map(lambda leaf: leaf.clone()))
 
     def _each(self, fn: Callable[[Batch], Batch]) -> Rollout:
         ended = None if self.ended is None else fn(self.ended)

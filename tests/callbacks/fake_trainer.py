@@ -35,11 +35,11 @@ class FakeAgent:
             lambda obs, is_first, deterministic, generator: torch.zeros(len(is_first), dtype=torch.int64)
         )
         self.seen: list[tuple[Any, torch.Tensor]] = []
-        self.model = TinyModel()
+        self.model, self.device = TinyModel(), torch.device("cpu")
+        self.actor = SimpleNamespace(pick=self.pick, initial_state=torch.zeros)
 
-    def act_batch(self, obs, state, is_first, deterministic, generator):
+    def pick(self, obs, state, is_first, deterministic, generator):
         self.seen.append((obs.clone() if isinstance(obs, torch.Tensor) else obs, is_first.clone()))
-        state = torch.zeros(len(is_first)) if state is None else state
         state = torch.where(is_first, torch.zeros(()), state) + 1
         self.state = state
         return self.rule(obs, is_first, deterministic, generator), state

@@ -135,17 +135,16 @@ def test_decisions_after_a_resume_are_those_of_a_run_that_never_stopped(tmp_path
 
 
 def test_after_going_back_the_checkpoints_of_the_branch_given_up_go_first(tmp_path: Path) -> None:
-    def make() -> FakeTrainer:
-        return FakeTrainer(
-            Checkpoint(every_env_steps=100, keep_last=3, best=None), run_dir=tmp_path, total=2000
-        )
-
-    trainer = make().start()
-    trainer.run(300)
-    back = make().resume(tmp_path / "checkpoints" / "100")
-    back.iterate()
-    assert names(back) == ["100", "200", "300"] or "200" in names(back)
-    assert checkpoint.newest(tmp_path / "checkpoints")[0].name == "200"
+    trainer = FakeTrainer(
+        Checkpoint(every_env_steps=100, keep_last=3, best=None), run_dir=tmp_path, total=2000
+    )
+    trainer.start().run(500)
+    assert names(trainer) == ["300", "400", "500"]
+    back = FakeTrainer(Checkpoint(every_env_steps=50, keep_last=3, best=None), run_dir=tmp_path, total=2000)
+    back.chunk = 50
+    back.resume(tmp_path / "checkpoints" / "300").run(450)
+    assert names(back) == ["352", "404", "456"]
+    assert checkpoint.newest(tmp_path / "checkpoints")[0].name == "456"
 
 
 def test_a_full_disk_does_not_end_training_but_the_last_save_must_succeed(

@@ -1,7 +1,9 @@
-"""One counting environment through every adapter and autoreset mode: the same real transitions, by numbers made by hand.
+"""One counting environment through every adapter and autoreset mode: the same real transitions, by numbers
+made by hand.
 
-Columns last 1, 2, 3 and 5 steps. In 40 real steps of a column of length L the observations before the steps are
-0, 1, …, L-1, 0, 1, …; the successor of each is one more, and it is the true one also where the episode ends.
+Columns last 1, 2, 3 and 5 steps. In 40 real steps of a column of length L the observations before the steps
+are 0, 1, …, L-1, 0, 1, …; the successor of each is one more, and it is the true one also where the episode
+ends.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from tests.fakes.envs import (
 from uniarena.envs import Env, UniArenaNotice, make_env
 
 LENGTHS = (1, 2, 3, 5)
-Transition = tuple[int, int, float, bool, bool, bool]  # obs, successor, reward, terminated, truncated, is_first
+Transition = tuple[
+    int, int, float, bool, bool, bool
+]  # obs, successor, reward, terminated, truncated, is_first
 
 
 def _counters(end: str) -> list[Callable[[], CounterEnv]]:
@@ -90,7 +94,9 @@ def expected(length: int, end: str, count: int) -> list[Transition]:
 
 
 def run(env: Env, steps: int) -> tuple[list[list[Transition]], int]:
-    """Step and gather real transitions by column, as the contract says that they are to be read; and what was invalid."""
+    """Step and gather real transitions by column, as the contract says that they are to be read; and what
+    was invalid.
+    """
     obs, invalid = _column(env.reset(seed=0)), 0
     is_first = np.ones(env.num_envs, bool)
     found: list[list[Transition]] = [[] for _ in range(env.num_envs)]

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.fakes.envs import CounterEnv, LegacyBareEnv, LegacyBox, LegacyDiscrete, LegacyFiveEnv, LegacyNoResetEnv
+from tests.fakes.envs import (
+    CounterEnv,
+    LegacyBareEnv,
+    LegacyBox,
+    LegacyDiscrete,
+    LegacyFiveEnv,
+    LegacyNoResetEnv,
+)
 from tests.fakes.legacy import LegacyDict
 from uniarena.envs import make_env
 from uniarena.envs.legacy import convert_space
@@ -13,7 +20,9 @@ from uniarena.envs.legacy import convert_space
 
 def test_spaces_are_converted_by_name() -> None:
     old = LegacyDict({"a": LegacyBox(-1, 1, (2,), np.float64), "b": LegacyDiscrete(3)})
-    assert convert_space(old) == spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float64), "b": spaces.Discrete(3)})
+    assert convert_space(old) == spaces.Dict(
+        {"a": spaces.Box(-1, 1, (2,), np.float64), "b": spaces.Discrete(3)}
+    )
     assert convert_space(spaces.MultiBinary(2)) == spaces.MultiBinary(2)
     with pytest.raises(TypeError, match="int is no space"):
         convert_space(3)
@@ -61,7 +70,10 @@ def test_a_gymnasium_class_with_the_old_calls_is_understood() -> None:
 
 
 def test_a_class_without_reset_is_answered_by_name_with_the_lines_to_write() -> None:
-    for cls in (LegacyNoResetEnv, type("Mine", (gym.Env,), {"step": CounterEnv.step, "action_space": spaces.Discrete(2)})):
+    for cls in (
+        LegacyNoResetEnv,
+        type("Mine", (gym.Env,), {"step": CounterEnv.step, "action_space": spaces.Discrete(2)}),
+    ):
         with pytest.raises(TypeError) as caught:
             make_env(cls)
         assert f"{cls.__name__} has no reset" in str(caught.value)

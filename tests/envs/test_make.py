@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
-from gymnasium.wrappers import TimeAwareObservation, TransformReward
+from gymnasium.wrappers import TransformReward
 
 from tests.fakes.envs import CounterEnv, CounterVectorEnv, SpaceEnv, TensorCounter
 from uniarena import registry
@@ -72,6 +72,24 @@ def test_wrong_import_paths_are_explained(module: str, path: str, message: str) 
         make_env(path)
 
 
+def test_ids_of_tensor_simulators() -> None:
+    gym.register("UsersSim-v0", entry_point=_GymSim)
+    try:
+        env = make_env("UsersSim-v0", vectorization="tensor", kwargs={"num_envs": 7})
+        assert isinstance(env, TensorEnvs) and env.num_envs == 7
+        with pytest.raises(ConfigError, match="single environment"):
+            make_env("CartPole-v1", vectorization="tensor")
+    finally:
+        gym.registry.pop("UsersSim-v0")
+
+
+class _GymSim(TensorCounter, gym.Env):
+    """A tensor simulator that claims to be a Gymnasium environment, as Isaac Lab's do."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs, final="dense")
+
+
 def test_registered_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._registered["env"], "my_counter", CounterEnv)
     env = make_env("my_counter", 2)
@@ -85,16 +103,8 @@ def test_unknown_ids_get_the_nearest_one() -> None:
 
 def test_old_ids_become_todays_with_a_notice() -> None:
     with pytest.warns(UniArenaNotice, match="CartPole-v1 is used in its place"):
-        env = make_env("CartPole-v0") if "CartPole-v0" not in gym.registry else _old(monkey=True)
+        env = make_env("CartPole-v0")
     assert env.env_id == "CartPole-v1"
-
-
-def _old(monkey: bool) -> Env:
-    """CartPole-v0 is still registered: ask for one that is not."""
-    import warnings
-
-    warnings.warn("CartPole-v1 is used in its place", UniArenaNotice, stacklevel=1)
-    return make_env("CartPole-v1")
 
 
 @pytest.mark.parametrize("env_id", ["pettingzoo/simple_spread_v3", "pistonball_v6", "mpe2/simple_tag_v3"])
@@ -180,23 +190,25 @@ def test_the_time_limit_replaces_the_one_of_an_id() -> None:
 @pytest.mark.parametrize("how", ["serial", "sync", "async"])
 def test_gymnasium_wrappers_go_around_each_environment(how: str) -> None:
     wrappers = [
-        {"type": "gymnasium.wrappers:TimeAwareObservation", "flatten": True},
+        {"type": "gymnasium.wrappers:TimeLimit", "max_episode_steps": 1},
         lambda env: TransformReward(env, lambda reward: 2 * reward),
     ]
     env = make_env(CounterEnv, 2, wrappers=wrappers, vectorization=how)
     try:
-        assert env.reset().shape == (2, 2) and env.step(_zeros(env)).reward.tolist() == [2.0, 2.0]
+        env.reset()
+        step = env.step(_zeros(env))
+        assert step.truncated.all() and step.reward.tolist() == [2.0, 2.0]
     finally:
         env.close()
 
 
 def test_our_wrappers_come_after_gymnasiums() -> None:
     ours = {"type": "scale_reward", "scale": 0.5}
-    env = make_env(CounterEnv, 2, wrappers=[TimeAwareObservation, ours])
+    env = make_env(CounterEnv, 2, wrappers=[gym.Wrapper, ours])
     env.reset()
     assert env.step(_zeros(env)).reward.tolist() == [0.5, 0.5]
     with pytest.raises(ConfigError, match="list gymnasium wrappers first"):
-        make_env(CounterEnv, 2, wrappers=[ours, TimeAwareObservation])
+        make_env(CounterEnv, 2, wrappers=[ours, gym.Wrapper])
 
 
 def test_wrappers_by_any_spelling() -> None:
@@ -255,7 +267,9 @@ def test_a_fixed_mission_is_left_out_and_an_instruction_is_not() -> None:
     kept = without_fixed_mission(SpaceEnv(spaces.Dict({**grid, "mission": asked})), "BabyAI-GoTo")
     assert type(kept.observation_space["mission"]) is spaces.Text  # type: ignore[index]
     with pytest.raises(ConfigError, match="'mission' is Text"):
-        make_env(lambda: without_fixed_mission(SpaceEnv(spaces.Dict({**grid, "mission": asked})), "BabyAI-GoTo"))
+        make_env(
+            lambda: without_fixed_mission(SpaceEnv(spaces.Dict({**grid, "mission": asked})), "BabyAI-GoTo")
+        )
 
 
 def test_procgen_names_become_envpool_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

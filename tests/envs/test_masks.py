@@ -51,7 +51,9 @@ def test_masks_travel_with_the_observation_in_every_form(form: str, cls: type) -
             if step.final is not None:
                 assert step.final.obs["action_mask"].all()
                 assert step.final.obs[count_key][:, 0].tolist() == [LENGTHS[b] for b in step.final.index]
-            idle = (step.terminated | step.truncated) & ~step.is_first  # NEXT_STEP: the coming action is ignored
+            idle = (
+                step.terminated | step.truncated
+            ) & ~step.is_first  # NEXT_STEP: the coming action is ignored
             obs = step.obs
     finally:
         env.close()
@@ -149,7 +151,9 @@ def test_a_mask_of_the_wrong_size_is_named() -> None:
 def test_all_zero_masks_are_fine_at_the_end_of_an_episode() -> None:
     cls = type("Bad", (_Bad,), {"bad": np.zeros(2)})
     for form in ("serial", *MODES):
-        env = make_env(SyncVectorEnv([lambda: cls(2)], autoreset_mode=form) if form in MODES else lambda: cls(2))
+        env = make_env(
+            SyncVectorEnv([lambda: cls(2)], autoreset_mode=form) if form in MODES else lambda: cls(2)
+        )
         env.reset()
         env.step(np.zeros(1, np.int64))
         assert env.step(np.zeros(1, np.int64)).final.obs["action_mask"].tolist() == [[1, 1]]  # type: ignore[union-attr]

@@ -64,7 +64,9 @@ def assert_plain(value: Any) -> None:
         for item in value:
             assert_plain(item)
         return
-    assert value is None or isinstance(value, (bool, int, float, str, np.ndarray, np.generic, torch.Tensor)), value
+    assert value is None or isinstance(
+        value, (bool, int, float, str, np.ndarray, np.generic, torch.Tensor)
+    ), value
     if isinstance(value, (np.ndarray, np.generic)):
         assert value.dtype.kind in "biuf"
 
@@ -287,4 +289,7 @@ def test_drawing_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_spaces_module_is_constant() -> None:
-    assert native_state(_with(library=spaces, kind=np.dtype(np.float32), spec=gym.spec("CartPole-v1"))) is not None
+    assert (
+        native_state(_with(library=spaces, kind=np.dtype(np.float32), spec=gym.spec("CartPole-v1")))
+        is not None
+    )

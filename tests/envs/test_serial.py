@@ -111,7 +111,7 @@ def test_observation_spaces_are_stored_as_given(space: spaces.Space) -> None:
 
 def test_the_same_object_twice_is_refused() -> None:  # case B88
     shared = CounterEnv()
-    with pytest.raises(ValueError, match="environments 0 and 1 of .* are the same object"):
+    with pytest.raises(ValueError, match=r"environments 0 and 1 of .* are the same object"):
         make_env([lambda: shared] * 4)
     with pytest.raises(ValueError, match="same object"):
         make_env([lambda: gym.Wrapper(shared), lambda: shared])
@@ -122,7 +122,7 @@ def test_the_same_object_twice_is_refused() -> None:  # case B88
 
 
 def test_columns_with_other_spaces_are_refused() -> None:
-    with pytest.raises(ValueError, match="environment 1 of .* has observation_space Discrete"):
+    with pytest.raises(ValueError, match=r"environment 1 of .* has observation_space Discrete"):
         make_env([CounterEnv, EchoEnv])
 
 
@@ -180,7 +180,10 @@ def test_metrics_and_success_become_arrays() -> None:
     env = make_env([lambda: CounterEnv(2, metrics=True), lambda: CounterEnv(2)])
     env.reset()
     first = env.step(_actions(env)).info
-    assert {name: value.tolist()[0] for name, value in first.items()} == {"metrics/progress": 1.0, "is_success": 0.0}
+    assert {name: value.tolist()[0] for name, value in first.items()} == {
+        "metrics/progress": 1.0,
+        "is_success": 0.0,
+    }
     assert all(value.dtype == np.float32 and np.isnan(value[1]) for value in first.values())
     assert env.step(_actions(env)).info["is_success"][0] == 1.0
 
@@ -244,7 +247,7 @@ def test_a_reset_without_info_is_explained() -> None:
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             return super().reset(seed=seed)[0]
 
-    with pytest.raises(TypeError, match="return observation, {}"):
+    with pytest.raises(TypeError, match=r"return observation, {}"):
         make_env(Bare, action_mask="none").reset()
 
 
@@ -274,3 +277,10 @@ def test_render_gives_a_frame_where_asked_for() -> None:
     assert make_env(CounterEnv).render() is None
     frame = make_env(CounterEnv, kwargs={"render_mode": "rgb_array"}).render()
     assert frame is not None and frame.shape == (8, 8, 3)
+
+
+def test_keys_keep_the_order_that_the_environment_states() -> None:  # case B20
+    space = spaces.Dict([("z", spaces.Box(-1, 1, (1,), np.float64)), ("a", spaces.Discrete(2))])
+    for how in ("serial", "sync"):
+        env = make_env(lambda: SpaceEnv(space), 2, vectorization=how)
+        assert list(env.observation_space.spaces) == list(env.reset()) == ["z", "a"]  # type: ignore[attr-defined]

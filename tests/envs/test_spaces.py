@@ -35,7 +35,9 @@ SPACES = [
     spaces.MultiBinary(4),
     spaces.MultiBinary([2, 3]),
     spaces.Tuple((spaces.Discrete(2), spaces.Box(0.0, 1.0, (1,)))),
-    spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Dict({"z": spaces.MultiBinary(1), "c": spaces.Discrete(2)})}),
+    spaces.Dict(
+        {"b": spaces.Discrete(2), "a": spaces.Dict({"z": spaces.MultiBinary(1), "c": spaces.Discrete(2)})}
+    ),
     spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Discrete(3))]),
 ]
 
@@ -70,7 +72,9 @@ def test_descriptions_are_short() -> None:
 
 
 def test_flat_dim_counts_one_hot_and_leaves_the_mask_out() -> None:
-    inner = spaces.Dict({"x": spaces.Box(0, 1, (2, 3)), "d": spaces.Discrete(4), "m": spaces.MultiDiscrete([2, 3])})
+    inner = spaces.Dict(
+        {"x": spaces.Box(0, 1, (2, 3)), "d": spaces.Discrete(4), "m": spaces.MultiDiscrete([2, 3])}
+    )
     assert flat_dim(inner) == 6 + 4 + 5
     assert flat_dim(with_mask_leaf(inner, 7)) == 15
     assert flat_dim(spaces.Box(0, 1, ())) == 1

@@ -192,7 +192,10 @@ def test_metrics_become_tensors() -> None:
     class Metrics(TensorCounter):
         def step(self, action: torch.Tensor) -> Any:
             *rest, info = super().step(action)
-            return (*rest, {**info, "metrics": {"t": self.t, "mean": self.t.float().mean()}, "is_success": self.t > 1})
+            return (
+                *rest,
+                {**info, "metrics": {"t": self.t, "mean": self.t.float().mean()}, "is_success": self.t > 1},
+            )
 
     env = make_env(Metrics(2, (9,), final="dense"))
     env.reset()

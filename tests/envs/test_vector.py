@@ -85,10 +85,14 @@ def test_nested_and_float64_observations_in_all_modes(kind: Any, mode: str, open
         rows = [step.obs] + ([step.final.obs] if step.final is not None else [])
         for tree in rows:
             assert tree["x"].dtype == np.float32 and isinstance(tree["t"], tuple)
-            assert all(stored.contains(tree_map(lambda leaf, b=b: leaf[b], tree)) for b in range(len(tree["x"])))
+            assert all(
+                stored.contains(tree_map(lambda leaf, b=b: leaf[b], tree)) for b in range(len(tree["x"]))
+            )
 
 
-@pytest.mark.parametrize("leaf", [spaces.Text(4), spaces.Graph(spaces.Discrete(2), None), spaces.Sequence(spaces.Discrete(2))])
+@pytest.mark.parametrize(
+    "leaf", [spaces.Text(4), spaces.Graph(spaces.Discrete(2), None), spaces.Sequence(spaces.Discrete(2))]
+)
 @pytest.mark.parametrize("how", ["serial", "async"])
 def test_unsupported_spaces_are_refused_before_a_worker_starts(leaf: Any, how: str) -> None:  # case B66
     with pytest.raises(ConfigError, match=type(leaf).__name__):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from uniarena import checkpoint
 from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.explorers.bonuses.rnd import RND, RNDConfig
-from uniarena.learners.model import Model, build_model
+from uniarena.values.model import Model, build_model
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
 from uniarena.learners.on_policy.presets import A2C, PPO
 from uniarena.nets.normalizer import ObservationNormalizer

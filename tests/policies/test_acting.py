@@ -12,7 +12,7 @@ from gymnasium import spaces
 from uniarena.batch import Batch, tree_map
 from uniarena.explorers.actor import Actor
 from uniarena.explorers.sample import SampleExplorer, SampleExplorerConfig
-from uniarena.learners.model import Model, build_model
+from uniarena.values.model import Model, build_model
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.registry import lookup
 from uniarena.seeding import Streams

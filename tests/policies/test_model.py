@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from tests.fakes import models
 from uniarena.config import ConfigError
-from uniarena.learners.model import Model, build_model
+from uniarena.values.model import Model, build_model
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.seeding import Streams
 

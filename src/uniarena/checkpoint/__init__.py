@@ -18,7 +18,7 @@ manifest is whole or damaged later, never half written. Arrays and tensors come 
 the CPU.
 """
 
-from uniarena.checkpoint.files import CheckpointError, load, read_meta, save
+from uniarena.checkpoint.files import CheckpointError, load, read_meta, save, written_at
 from uniarena.checkpoint.find import check_trust, locate, newest, remove, sweep
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "remove",
     "save",
     "sweep",
+    "written_at",
 ]

@@ -250,6 +250,15 @@ def read_meta(folder: Path | str) -> dict[str, Any]:
     return meta
 
 
+def written_at(folder: Path | str) -> int:
+    """When a checkpoint was written, in ns since 1970.
+
+    Raises:
+        CheckpointError: the manifest is missing or damaged.
+    """
+    return int(read_manifest(Path(folder))["created"])
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest as JSON data, after checking that it is intact.
 

@@ -44,9 +44,7 @@ class ActionMap:
         self._apply = _build(space, rescale)
 
     def __call__(self, action: Tree) -> Tree:
-        """`[…, *shape]` in the policy's space → the same leading dimensions in the environment's space and
-        dtype.
-        """
+        """`[…, *shape]` in the policy's space → the same in the environment's space and dtype."""
         return self._apply(action)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,9 +110,7 @@ class _Shift:
 
 
 class _Bounds:
-    """Box: stretch, clip, dtype. The sum is done in the environment's own precision, so that no bound is
-    missed.
-    """
+    """Box: stretch, clip, dtype; done in the environment's own precision, so that no bound is missed."""
 
     def __init__(self, space: spaces.Box, rescale: bool) -> None:
         self.dtype = np.dtype(space.dtype)

@@ -17,9 +17,7 @@ _STRIDE = 0x9E3779B1  # odd, so that multiples of it are distinct modulo 2^31
 
 
 def env_seeds(seed: int | None, num_envs: int) -> list[int | None]:
-    """One distinct 31-bit seed per column, derived from `seed`; the same for a column whatever `num_envs`
-    is.
-    """
+    """A distinct 31-bit seed per column, derived from `seed`; it does not depend on `num_envs`."""
     if seed is None:
         return [None] * num_envs
     base = int(np.random.SeedSequence(seed).generate_state(1)[0])
@@ -27,9 +25,7 @@ def env_seeds(seed: int | None, num_envs: int) -> list[int | None]:
 
 
 def seed_spaces(env: gym.Env, seed: int) -> None:
-    """Seed what `action_space.sample()` and `observation_space.sample()` draw, on every layer of a wrapper
-    chain.
-    """
+    """Seed what the spaces' `sample()` draws, on every layer of a wrapper chain."""
     layer: Any = env
     while True:
         layer.action_space.seed(seed)
@@ -55,9 +51,7 @@ def unpack_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
 
 
 def explain_step(env: gym.Env, error: Exception) -> Exception:
-    """The error of a step in words, where it comes from a result that is not a 5-tuple; else the error
-    itself.
-    """
+    """The error of a step, put in words where the result was no 5-tuple."""
     traceback = error.__traceback__
     ours = (
         traceback is not None and traceback.tb_next is None

@@ -129,7 +129,7 @@ def suggestion(env_id: str) -> str:
 
 def _gymnasium(env_id: str) -> Known:
     modern = modern_id(env_id)
-    if modern is not None and env_id not in _registered():
+    if modern is not None:
         new, change = modern
         notice(f"{env_id} is an old id; {new} is used in its place{'; ' + change if change else ''}")
         env_id = new
@@ -140,11 +140,6 @@ def _gymnasium(env_id: str) -> Known:
             f"there is no environment {env_id!r}: {_first_line(error)}", path=_PATH, hint=suggestion(env_id)
         ) from error
     return Known(env_id, functools.partial(make_spec, lean(spec), env_id), spec)
-
-
-def _registered() -> set[str]:
-    """Ids that gymnasium can really make: it keeps some old ones only to say so."""
-    return {name for name, spec in gym.registry.items() if "mujoco_py" not in str(spec.entry_point)}
 
 
 def lean(spec: EnvSpec) -> EnvSpec:
@@ -213,9 +208,7 @@ def _envpool(env_id: str, rest: str) -> Known:
 
 
 def _procgen(env_id: str, rest: str) -> Known:
-    """`procgen/coinrun`, `procgen/coinrun-easy`: EnvPool's port. Without a suffix the mode is Procgen's
-    default, hard.
-    """
+    """`procgen/coinrun[-easy]`: EnvPool's port. Without a suffix it is Procgen's default, hard."""
     _import(env_id, "envpool", "envpool")
     name, _, mode = rest.partition("-")
     return Known(env_id, task=f"{name.capitalize()}{(mode or 'hard').capitalize()}-v0")

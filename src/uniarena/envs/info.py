@@ -17,9 +17,7 @@ def reports(info: Mapping[str, Any]) -> bool:
 
 
 def plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of one environment's info that is reported, as floats: small, and of one type for all
-    columns.
-    """
+    """What of one environment's info is reported, as floats: small, and one type for all columns."""
     metrics = info.get(METRICS)
     kept: dict[str, Any] = {}
     if isinstance(metrics, Mapping):
@@ -31,9 +29,7 @@ def plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reduce_infos(infos: Iterable[tuple[int, Mapping[str, Any]]], num_envs: int) -> dict[str, np.ndarray]:
-    """(column, info of one environment) pairs → `metrics/<name>` and `is_success`, float32 `[B]`, NaN where
-    absent.
-    """
+    """(column, its info) pairs → `metrics/<name>` and `is_success`, float32 `[B]`, NaN where absent."""
     found: dict[str, np.ndarray] = {}
     for column, info in infos:
         metrics = info.get(METRICS)

@@ -95,9 +95,7 @@ class LegacyEnv(gym.Env):
 
 
 def is_legacy(env: Any) -> bool:
-    """Whether an object has to go through `LegacyEnv`: not a Gymnasium environment, or one with the old bare
-    `reset`.
-    """
+    """Whether an object needs `LegacyEnv`: it is not Gymnasium's, or has the old bare `reset`."""
     if not isinstance(env, gym.Env):
         return True
     accepted = _parameters(env.unwrapped.reset)

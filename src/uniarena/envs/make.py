@@ -115,6 +115,9 @@ def _by_id(env_id: str, order: _Order) -> Env:
         return _from_factory(known.make, known.env_id, order)
     if order.vectorization == "native":
         return _native(known, order)
+    if order.vectorization == "tensor":  # simulators that register ids, as Isaac Lab does
+        env = call_with(known.make, order.kwargs, env_id)
+        return _from_object(getattr(env, "unwrapped", env), known.env_id, order)
     if order.max_episode_steps is not None:  # gymnasium's own limit is replaced, not added to
         order = replace(
             order,
@@ -125,9 +128,7 @@ def _by_id(env_id: str, order: _Order) -> Env:
 
 
 def _from_factory(make: Callable[..., Any], env_id: str, order: _Order) -> Env:
-    """A class or function: batched if it takes `num_envs` or gives something batched, else one column per
-    call.
-    """
+    """A class or function: batched if it takes `num_envs` or gives a batch, else a column per call."""
     if _takes(make, "num_envs"):
         extra = {"num_envs": order.num_envs}
         if order.max_episode_steps is not None and _takes(make, "max_episode_steps"):
@@ -205,9 +206,7 @@ def _columns(make: Callable[..., Any], env_id: str, order: _Order, first: Any = 
 
 
 def _assemble(makers: Sequence[SingleMaker], env_id: str, order: _Order, first: Any = None) -> Env:
-    """Columns from makers, by the way of stepping that was chosen. `first`: what column 0 was made of
-    already.
-    """
+    """Columns from makers, stepped as was chosen. `first`: an environment that was made already."""
     how = order.vectorization
     if how not in ("auto", "serial", "sync", "async"):
         raise ConfigError(
@@ -219,19 +218,20 @@ def _assemble(makers: Sequence[SingleMaker], env_id: str, order: _Order, first: 
     try:
         source = makers[0].find_mask(probe, order.action_mask)
         makers = [maker.at(column, source) for column, maker in enumerate(makers)]
-        if how in ("auto", "serial"):
-            own = probe if source is None else MaskObs(probe, source)
-            return SerialEnvs([own, *(maker() for maker in makers[1:])], env_id, order.seed)
+        if how == "async":
+            if not isinstance(makers[0].make, _Given):  # workers get copies of what was given
+                probe.close()
+            return VectorEnvs(async_vector(makers), env_id, order.seed, action_mask=None)
+        own = probe if source is None else MaskObs(probe, source)
+        envs = [own, *(maker() for maker in makers[1:])]
+        refuse_shared(envs, env_id)
     except Exception:
         probe.close()
         raise
-    probe.close()
     if how == "sync":
-        vector: VectorEnv = sync_vector(makers)
-        refuse_shared(vector.envs, env_id)  # type: ignore[attr-defined]
-    else:
-        vector = async_vector(makers)
-    return VectorEnvs(vector, env_id, order.seed, action_mask=None)
+        vector = sync_vector([_Given(env) for env in envs])
+        return VectorEnvs(vector, env_id, order.seed, action_mask=None)
+    return SerialEnvs(envs, env_id, order.seed)
 
 
 def _native(known: ids.Known, order: _Order) -> Env:
@@ -289,9 +289,7 @@ class _Given:
 
 
 def _split(wrappers: Sequence[Any]) -> tuple[list[Wrap], list[tuple[int, Any]]]:
-    """Gymnasium wrappers, for each single environment, and ours, for the batch, with their place in the
-    list.
-    """
+    """Gymnasium's wrappers, for each single environment, and ours, with their place in the list."""
     if isinstance(wrappers, (str, Mapping)):
         wrappers = [wrappers]
     inner: list[Wrap] = []

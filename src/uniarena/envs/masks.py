@@ -23,9 +23,7 @@ class ActionMaskError(ValueError):
 
 
 class MaskSource(NamedTuple):
-    """Where the mask comes from: `info[key]`, `obs[key]`, or nowhere though the observation has one
-    (`drop`).
-    """
+    """Where the mask comes from: `info[key]`, `obs[key]`, or nowhere though there is one (`drop`)."""
 
     place: Literal["info", "obs", "drop"]
     key: str
@@ -75,9 +73,7 @@ def find_source(
 
 
 def masked_space(space: Space[Any], source: MaskSource) -> Space[Any]:
-    """The observation space with the leaf `action_mask` (MultiBinary), or without it where masks are
-    dropped.
-    """
+    """The observation space with the leaf `action_mask`, or without it where masks are dropped."""
     if source.place == "info":
         return with_mask_leaf(space, source.size)
     assert isinstance(space, spaces.Dict)
@@ -213,9 +209,7 @@ class VectorMasks:
         return with_mask(obs, self.mask)
 
     def final(self, obs: Tree, index: np.ndarray, info: Mapping[str, Any] | None) -> Tree:
-        """Final observations `[K, …]` of the columns `index` with their masks, all ones where none was
-        given.
-        """
+        """Final observations `[K, …]` of columns `index` with their masks, all ones where none came."""
         place, key, size = self.source
         if place != "info":
             obs = dict(obs)

@@ -44,14 +44,12 @@ class TextMission(gym.Wrapper):
 
 
 def without_fixed_mission(env: gym.Env, env_id: str) -> gym.Env:
-    """Leave out a mission that never changes; an instruction stays, as `Text`, for a tokeniser or a clear
-    refusal.
-    """
+    """Leave out a mission that never changes; an instruction stays, as `Text`, for a tokeniser."""
     space = env.observation_space
     mission = space.spaces.get(_MISSION) if isinstance(space, spaces.Dict) else None
     if mission is None:
         return env
-    if getattr(mission, "ordered_placeholders", None):
+    if env_id.startswith("BabyAI-") or getattr(mission, "ordered_placeholders", None):
         return TextMission(env)
     notice(f"{env_id}: the mission, the same text in every episode, is left out of the observation")
     return WithoutMission(env)

@@ -52,9 +52,7 @@ class _OpaqueError(Exception):
 
 
 def native_state(env: Any) -> dict[str, Any] | None:
-    """The state of one environment with its wrappers, or of one vector environment; None where it has parts
-    we cannot read.
-    """
+    """The state of an environment with its wrappers; None where it has parts that cannot be read."""
     writer = _Writer()
     try:
         return {"layers": [writer.layer(layer) for layer in layers(env)]}
@@ -95,7 +93,9 @@ def _module(value: Any) -> str:
 def _speaks_for_itself(layer: Any) -> bool:
     """Whether it offers `state_dict` and `load_state_dict` (those of nn.Module are about its parameters)."""
     module = isinstance(layer, torch.nn.Module) and type(layer).state_dict is torch.nn.Module.state_dict
-    return not module and all(callable(getattr(layer, name, None)) for name in ("state_dict", "load_state_dict"))
+    return not module and all(
+        callable(getattr(layer, name, None)) for name in ("state_dict", "load_state_dict")
+    )
 
 
 class _Writer:
@@ -164,9 +164,7 @@ class _Writer:
         return self._in_place(value)
 
     def _in_place(self, value: Any) -> Any:
-        """What is restored by changing the object that is there: generators, spaces, simulations, Python
-        objects.
-        """
+        """What is restored in place: generators, spaces, simulations, Python objects."""
         if isinstance(value, Space):
             return {TAG: "space", "rng": [_space_rng(space) for space in _all_spaces(value)]}
         if native_mujoco.handles(value):
@@ -248,9 +246,7 @@ def _constant_function(value: Any, known: set[int]) -> bool:
 
 
 def _is_drawing(value: Any) -> bool:
-    """Windows, surfaces and clocks of Gymnasium's own environments; they show the state and hold none of
-    it.
-    """
+    """Windows and clocks of Gymnasium's own environments; they show the state and hold none of it."""
     return _module(value).partition(".")[0] == "pygame" or type(value).__name__ == "MujocoRenderer"
 
 
@@ -293,9 +289,7 @@ def _load_attributes(holder: Any, saved: dict[str, Any]) -> None:
 
 
 def _decode(current: Any, data: Any, where: str) -> Any:
-    """The value that an attribute shall have; objects, generators and spaces are changed in place and
-    returned.
-    """
+    """The value an attribute shall have; objects, generators and spaces are changed in place."""
     if isinstance(data, (list, tuple)):
         return type(data)(_decode(_item(current, i), item, where) for i, item in enumerate(data))
     if isinstance(data, np.ndarray):

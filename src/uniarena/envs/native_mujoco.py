@@ -16,9 +16,7 @@ import numpy as np
 
 
 def handles(value: Any) -> bool:
-    """Whether the value is a MuJoCo model or its data. Imports nothing: only MuJoCo itself could have made
-    one.
-    """
+    """Whether the value is a MuJoCo model or its data; told without importing MuJoCo."""
     module = str(getattr(type(value), "__module__", ""))
     return module.partition(".")[0] == "mujoco" and type(value).__name__ in ("MjModel", "MjData")
 

@@ -70,9 +70,7 @@ class SerialEnvs:
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, mask: Any | None = None
     ) -> Tree:
-        """Begin episodes in all columns, or in those of `mask` `[B]`; each column gets its own seed derived
-        from `seed`.
-        """
+        """Begin episodes in all columns, or in those of `mask` `[B]`; each gets its own seed from `seed`."""
         seed, self._seed = (self._seed if seed is None else seed), None
         seeds = env_seeds(seed, self.num_envs)
         for b in range(self.num_envs) if mask is None else np.flatnonzero(mask):
@@ -136,6 +134,8 @@ class SerialEnvs:
             raise ValueError(
                 f"state of {len(state['envs'])} environments given; {self.env_id} has {self.num_envs}"
             )
+        if not self._checked:
+            self.reset()  # makes what the environments make at their first reset
         for env, own in zip(self.envs, state["envs"], strict=True):
             load_native(env, own)
         tree_map(np.copyto, self._rows.tree, state["obs"])
@@ -146,9 +146,7 @@ class SerialEnvs:
         return [base_get(env, name) for env in self.envs]
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set attribute `name` of every environment where it is defined; a new one goes to the base
-        environment.
-        """
+        """Set attribute `name` of every environment where it is defined; a new one goes to the base."""
         for env in self.envs:
             base_set(env, name, value)
 

@@ -36,9 +36,7 @@ _ENCODERS: dict[type[Space[Any]], LeafEncoder] = {}
 
 
 def register_encoder(space_type: type[Space[Any]], encoder: LeafEncoder | None) -> None:
-    """Encode every observation leaf of `space_type` (a tokeniser for `Text`, say); None takes the encoder
-    away again.
-    """
+    """Encode every observation leaf of `space_type` (a tokeniser for `Text`, say); None: no longer."""
     if encoder is None:
         _ENCODERS.pop(space_type, None)
     else:
@@ -90,11 +88,11 @@ def refuse_unsupported(space: Space[Any], where: str, encodable: bool = False) -
             continue
         name = type(leaf).__name__
         at = f"its part {path!r} is" if path else "it is"
-        hint = (
-            f"leave {path!r} out of the observation with a gymnasium wrapper"
-            if path
-            else "wrap it into arrays"
-        )
+        hint = "wrap it into arrays"
+        if path:
+            hint = f"leave {path!r} out of the observation with a gymnasium wrapper"
+        if path == "mission":  # MiniGrid's name for its instruction
+            hint += " (environment.wrappers: [minigrid.wrappers:ImgObsWrapper])"
         if encodable:
             hint = (
                 f"register what turns its values into arrays (a tokeniser for Text): "
@@ -110,9 +108,7 @@ def refuse_unsupported(space: Space[Any], where: str, encodable: bool = False) -
 
 
 def storage_space(space: Space[Any]) -> Space[Any]:
-    """The space of values as we store them: every float becomes float32 (the networks' dtype), all else
-    stays.
-    """
+    """The space of values as we store them: floats become float32, all else stays."""
 
     def stored(leaf: Space[Any]) -> Space[Any]:
         if (
@@ -138,9 +134,7 @@ def storage_differs(space: Space[Any]) -> bool:
 
 
 def flat_dim(space: Space[Any]) -> int:
-    """Length of the flat vector that a value becomes: one-hot for Discrete and MultiDiscrete; the action
-    mask counts 0.
-    """
+    """Length of a value as a flat vector: Discrete and MultiDiscrete one-hot, the mask left out."""
     total = 0
     for path, leaf in leaf_spaces(space):
         if path.rpartition(".")[2] == MASK:
@@ -155,9 +149,7 @@ def flat_dim(space: Space[Any]) -> int:
 
 
 def mask_size(action_space: Space[Any]) -> int | None:
-    """Entries of an action mask: n of Discrete, the sum of nvec of MultiDiscrete; None: masks have no
-    meaning here.
-    """
+    """Entries of an action mask: n, or the sum of nvec; None: such actions have no mask."""
     if isinstance(action_space, spaces.Discrete):
         return int(action_space.n)
     if isinstance(action_space, spaces.MultiDiscrete):
@@ -166,18 +158,14 @@ def mask_size(action_space: Space[Any]) -> int | None:
 
 
 def with_mask_leaf(space: Space[Any], size: int) -> spaces.Dict:
-    """The observation space with the reserved leaf: a Dict gains it, anything else becomes `{"obs": …,
-    "action_mask": …}`.
-    """
+    """The observation space with the reserved leaf; what is no Dict becomes the part `obs` of one."""
     inner = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
     inner.pop(MASK, None)
     return keep_order({**inner, MASK: spaces.MultiBinary(size)})
 
 
 def describe(space: Space[Any]) -> str:
-    """A short name for people: `Box(4) float32`, `Discrete(3, start=-1)`, `{pos: Box(3) float32, task:
-    Discrete(4)}`.
-    """
+    """A short name for people: `Box(4) float32`, `{pos: Box(3) float32, task: Discrete(4)}`."""
     if isinstance(space, spaces.Dict):
         return "{" + ", ".join(f"{key}: {describe(child)}" for key, child in space.spaces.items()) + "}"
     if isinstance(space, spaces.Tuple):

@@ -161,9 +161,7 @@ class TensorEnvs:
         self._seed = None
 
     def get_attr(self, name: str) -> list[Any]:
-        """Attribute `name` of the simulator, as the only entry of a list: it is one object for all
-        columns.
-        """
+        """Attribute `name` of the simulator, the only entry: it is one object for all columns."""
         return [getattr(self.sim, name)]
 
     def set_attr(self, name: str, value: Any) -> None:
@@ -189,9 +187,7 @@ class TensorEnvs:
         return info
 
     def _find_final(self) -> tuple[bool, str | None]:
-        """Whether final observations are given, and under which key: as declared, else by one step and a new
-        reset.
-        """
+        """Whether final observations are given, and under which key: declared, or seen in one step."""
         declared = getattr(self.sim, "has_final_obs", None)
         if declared is False:
             return False, None
@@ -230,9 +226,7 @@ class TensorEnvs:
         return self._tensors(obs), _tensor(reward).float(), terminated, truncated, info
 
     def _tensors(self, obs: Any) -> Tree:
-        """The simulator's observation as a tree of tensors of the storage dtypes; memory is shared where
-        these match.
-        """
+        """The simulator's observation in the storage dtypes; memory is shared where these match."""
         if isinstance(obs, Mapping) and not self._dict:
             obs = next(
                 (obs[name] for name in _GROUPS if name in obs),
@@ -287,9 +281,7 @@ class TensorEnvs:
 
 
 def is_tensor_env(env: Any) -> bool:
-    """Whether an object is a batched simulator: it has `num_envs`, `reset` and `step`, and is no gymnasium
-    vector env.
-    """
+    """Whether an object is a batched simulator: it has `num_envs`, `reset` and `step`."""
     return all(hasattr(env, name) for name in ("num_envs", "reset", "step")) and not hasattr(
         env, "action_map"
     )

@@ -104,9 +104,7 @@ class VectorEnvs:
         obs, reward, terminated, truncated, info = self._guard("step", self.action_map(action))
         reward, terminated = np.array(reward, np.float32), np.array(terminated, bool)
         truncated = np.array(truncated, bool)
-        step = self._normalise(obs, (reward, terminated, truncated), info)
-        self._obs = step.obs
-        return step
+        return self._normalise(obs, (reward, terminated, truncated), info)
 
     def close(self) -> None:
         """Close; ends worker processes, also stuck or broken ones. Again is harmless."""
@@ -161,61 +159,36 @@ class VectorEnvs:
     ) -> Step:
         """The three modes become one meaning."""
         reward, terminated, truncated = results
-        valid, is_first, final = None, self._none, None
-        if self.mode == AutoresetMode.NEXT_STEP and self._ended.any():
+        mode, valid, final = self.mode, None, None
+        is_first = np.zeros(self.num_envs, bool)
+        if mode == AutoresetMode.NEXT_STEP and self._ended.any():
             is_first = self._ended
             valid = ~is_first
             reward[is_first] = 0.0
             terminated &= valid
             truncated &= valid
         ended = terminated | truncated
-        told = (
-            reduce_vector_info(info, self.num_envs, None if self.mode != AutoresetMode.SAME_STEP else ended)
-            if info
-            else {}
-        )
+        speaks_last = ended if mode == AutoresetMode.SAME_STEP else None
+        told = reduce_vector_info(info, self.num_envs, speaks_last) if info else {}
         if self._masks is not None:
             self._masks.steps += 1
         if ended.any():
             index = np.flatnonzero(ended)
-            if self.mode == AutoresetMode.SAME_STEP:
-                final, is_first = self._told_final(index, info), ended
-            elif self.mode == AutoresetMode.DISABLED:
-                final, is_first = Final(index, self._rows_of(obs, index, info)), ended
-                self._obs = self._seen(obs, info, ended)
-                obs = self._reset_rows(ended, None, None)
-                return Step(obs, reward, terminated, truncated, is_first, valid, final, None, told)
+            if mode == AutoresetMode.SAME_STEP:
+                final = self._told_final(index, info)
             else:
                 final = Final(index, self._rows_of(obs, index, info))
-        if self.mode == AutoresetMode.NEXT_STEP:
+            if mode != AutoresetMode.NEXT_STEP:
+                is_first = ended
+        self._obs = self._seen(obs, info, self._none if mode == AutoresetMode.SAME_STEP else ended)
+        if mode == AutoresetMode.NEXT_STEP:
             self._ended = ended
-            return Step(
-                self._seen(obs, info, ended),
-                reward,
-                terminated,
-                truncated,
-                is_first,
-                valid,
-                final,
-                None,
-                told,
-            )
-        return Step(
-            self._seen(obs, info, self._none),
-            reward,
-            terminated,
-            truncated,
-            is_first,
-            valid,
-            final,
-            None,
-            told,
-        )
+        elif mode == AutoresetMode.DISABLED and final is not None:
+            self._reset_rows(ended, None, None)
+        return Step(self._obs, reward, terminated, truncated, is_first, valid, final, None, told)
 
     def _reset_rows(self, rows: np.ndarray, seed: int | None, options: dict[str, Any] | None) -> Tree:
-        """Reset some columns; the others keep their observation, whatever the environment answers for
-        them.
-        """
+        """Reset some columns; the others keep their observation, whatever is answered for them."""
         kept = tree_map(np.copy, self._obs)
         options = {**(options or {}), "reset_mask": rows.copy()}
         obs, info = self._guard("reset", seed=self._seeds(seed), options=options)
@@ -255,9 +228,8 @@ class VectorEnvs:
         if given is None:
             raise ValueError(
                 f"{self.env_id} resets in the same step and gave no info['final_obs'], though environment "
-                f"{index[0]} ended; "
-                "give the true last observations there: without them a time limit cannot be told from a "
-                "failure"
+                f"{index[0]} ended; give the true last observations there: without them a time limit cannot "
+                "be told from a failure"
             )
         final_info = info.get("final_info")
         final_info = final_info if isinstance(final_info, dict) else None

@@ -33,8 +33,7 @@ Maker = Callable[[], gym.Env]
 
 
 class Column(gym.Wrapper):
-    """Around one environment of a vector: seeds its spaces, answers for its base, gives and takes its native
-    state.
+    """Around one environment of a vector: seeds its spaces, answers for its base, gives its state.
 
     Args:
         env: the environment.

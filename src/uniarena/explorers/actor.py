@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, Tree
+from uniarena.batch import Batch, Tree, tree_map
 from uniarena.explorers.base import Explorer
 from uniarena.policies.frozen import FrozenPolicy
 
@@ -43,6 +43,24 @@ class Actor:
             noise: this step's part of what `noise` drew; None: drawn from `generator`.
         """
         return self.explorer.act(self.policy, obs, state, is_first, noise, generator)
+
+    def pick(
+        self,
+        obs: Tree,
+        state: Tree | None,
+        is_first: Tensor,
+        deterministic: bool,
+        generator: torch.Generator | None,
+    ) -> tuple[Tree, Tree | None]:
+        """One action `[B, ...]` outside of a sampler: the policy's mode, or the behaviour's with noise of its own."""
+        with torch.inference_mode():
+            if deterministic:
+                return self.mode(obs, state, is_first)
+            if generator is None:
+                raise ValueError("a stochastic action needs a generator; give one, or deterministic=True.")
+            noise = self.noise(1, len(is_first), generator)
+            row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
+            return self.act(obs, state, is_first, row, generator)
 
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None

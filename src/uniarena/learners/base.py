@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from uniarena.optim import Minimize, Optimizer
 
 if TYPE_CHECKING:
-    from uniarena.learners.model import Model
+    from uniarena.values.model import Model
 
 
 @dataclass(frozen=True)

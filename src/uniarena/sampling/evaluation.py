@@ -8,13 +8,14 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.batch import tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
 from uniarena.seeding import preserved_globals, seed_globals
 
@@ -23,13 +24,14 @@ __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
 _log = logging.getLogger(__name__)
 
 
-class ActsInBatches(Protocol):
+class HasActor(Protocol):
     """What evaluation needs of an agent."""
 
-    def act_batch(
-        self, obs: Tree, state: Tree | None, is_first: Tensor, deterministic: bool, generator: torch.Generator
-    ) -> tuple[Tree, Tree | None]:
-        """The policy's own actions `[B, …]` for observations `[B, …]`, and the next recurrent state."""
+    device: torch.device
+
+    @property
+    def actor(self) -> Any:
+        """With `pick(obs, state, is_first, deterministic, generator)` and `initial_state(count)`."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def interquartile_mean(values: Sequence[float] | np.ndarray, axis: int | None = 
 
 
 def evaluate_agent(
-    agent: ActsInBatches,
+    agent: HasActor,
     env: Env,
     episodes: int,
     *,
@@ -141,20 +143,20 @@ def evaluate_agent(
     with preserved_globals():
         seed_globals(seed)
         tally = _Tally(len(tree_leaves(obs := env.reset(seed=seed))[0]), episodes, max_episode_steps)
-        generator = torch.Generator(device=env.device)
+        actor, device = agent.actor, agent.device
+        generator = torch.Generator(device=device)
         generator.manual_seed(seed)
-        state = _initial_state(agent, tally.columns)
-        is_first = torch.ones(tally.columns, dtype=torch.bool, device=env.device)
+        state = actor.initial_state(tally.columns)
+        is_first = torch.ones(tally.columns, dtype=torch.bool, device=device)
         while not tally.done:
-            tensors = tree_map(lambda leaf: torch.as_tensor(leaf, device=env.device), obs)
-            tensors = tree_map(lambda leaf: leaf.float() if leaf.dtype == torch.float64 else leaf, tensors)
-            action, state = agent.act_batch(tensors, state, is_first, deterministic, generator)
-            step = env.step(action if env.tensor else tree_map(_to_numpy, action))
-            obs, is_first = step.obs, torch.as_tensor(step.is_first, device=env.device)
+            tensors = tree_map(partial(_to_input, device=device), obs)
+            action, state = actor.pick(tensors, state, is_first, deterministic, generator)
+            step = env.step(tree_map((lambda a: a.to(env.device)) if env.tensor else _to_numpy, action))
+            obs, is_first = step.obs, torch.as_tensor(step.is_first, device=device)
             cut = tally.count(step)
             if cut.any():
                 mask = torch.as_tensor(cut, device=env.device) if env.tensor else cut
-                obs, is_first = env.reset(mask=mask), is_first | torch.as_tensor(cut, device=env.device)
+                obs, is_first = env.reset(mask=mask), is_first | torch.as_tensor(cut, device=device)
     return tally.result("deterministic" if deterministic else "stochastic", time.perf_counter() - started)
 
 
@@ -214,10 +216,10 @@ class _Tally:
         )
 
 
-def _initial_state(agent: Any, columns: int) -> Tree | None:
-    """The recurrent state that episodes begin with; None for agents without memory."""
-    initial = getattr(getattr(agent, "actor", None), "initial_state", None)
-    return None if initial is None else initial(columns)
+def _to_input(leaf: Any, device: torch.device) -> Tensor:
+    """An observation leaf as the networks take it, where they live."""
+    tensor = torch.as_tensor(leaf, device=device)
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
 def _to_numpy(leaf: Any) -> np.ndarray:

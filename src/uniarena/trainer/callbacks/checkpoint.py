@@ -126,7 +126,7 @@ class Checkpoint:
         """Delete all but the last few. A safety checkpoint is of no use once a later one is there."""
         kinds = _kinds(newest.parent)
         # by time of writing: after a resume from an older one, a higher number may be a branch given up
-        found = sorted(kinds, key=lambda path: (path == newest, path.stat().st_mtime_ns))
+        found = sorted(kinds, key=lambda path: (path == newest, checkpoint.written_at(path)))
         lasting = [path for path in found if kinds[path] not in ("best", "safety") or path == newest]
         surplus = set(lasting[: -self.cfg.keep_last]) if self.cfg.keep_last is not None else set()
         surplus |= {path for path in found if kinds[path] == "safety" and path != newest}

@@ -48,7 +48,8 @@ class Log:
     other loggers the means over each log interval.
 
     Logged beside what trainer, learner and callbacks report: `updates, episodes, iterations, epochs`,
-    `wall_s` (of the whole run, evaluation apart), `fps` (environment steps per second), `system/…`.
+    `wall_s` (of the whole run, evaluation apart), `fps` (environment steps per second), `exploration_std` (of
+    Gaussian actions), `system/…`.
 
     Attributes:
         loggers: the opened loggers.
@@ -78,6 +79,8 @@ class Log:
     # -- events --------------------------------------------------------------------------------------------
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
         self._active = self.loggers if trainer.run_dir is not None else []
+        if trainer.run_dir is not None:
+            Path(trainer.run_dir).mkdir(parents=True, exist_ok=True)
         for logger in self._active:
             logger.open(Path(trainer.run_dir), trainer.counters.env_steps)
         self._resources.read()
@@ -88,7 +91,8 @@ class Log:
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         step = trainer.counters.env_steps
-        row = {**_plain(trainer.metrics), **self._progress_figures(trainer), **self._resources.read()}
+        reported = {**_noise(trainer.agent.model), **_plain(trainer.metrics)}
+        row = {**reported, **self._progress_figures(trainer), **self._resources.read()}
         self._warn_of_kl(row, step)
         for name, value in row.items():
             entry = self._pending.setdefault(name, [0.0, 0])
@@ -233,6 +237,12 @@ def _values(model: Any, obs: Any) -> Tensor:
     finally:
         model.train(training)
     return values
+
+
+def _noise(model: torch.nn.Module) -> dict[str, float]:
+    """The mean standard deviation of Gaussian actions, where it is a parameter of its own."""
+    found = [p.detach() for name, p in model.named_parameters() if name.endswith("log_std")]
+    return {"exploration_std": float(torch.cat([p.flatten() for p in found]).exp().mean())} if found else {}
 
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, float]:

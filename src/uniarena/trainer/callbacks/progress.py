@@ -77,15 +77,15 @@ class Progress:
             return
         if "eval/return_mean" in trainer.metrics:
             self._figures["eval/return_mean"] = trainer.metrics["eval/return_mean"]
-        self._show(trainer)
+        self._show(trainer, event.reason)
         self.close()
 
     def on_exception(self, trainer: Any, event: Any) -> None:
         self.close()
 
-    def _show(self, trainer: Any) -> None:
+    def _show(self, trainer: Any, reason: str | None = None) -> None:
         self._shown = self.clock()
-        line = self.line(trainer)
+        line = self.line(trainer, reason)
         if self._live is not None:
             from rich.text import Text
 
@@ -93,8 +93,10 @@ class Progress:
         else:
             print(line, file=self.stream or sys.stderr, flush=True)
 
-    def line(self, trainer: Any) -> str:
-        """The text of the moment: steps, share, speed, returns, time left."""
+    def line(self, trainer: Any, reason: str | None = None) -> str:
+        """The text of the moment: steps, share, speed, returns, time left; or at the end, how long it
+        took.
+        """
         now, steps, total = self.clock(), trainer.counters.env_steps, trainer.total_env_steps
         time_before, steps_before = self._mark
         if now - time_before >= 1.0 or self._rate is None:
@@ -107,10 +109,10 @@ class Progress:
             parts.append(f"return {self._figures['return_mean']:.1f}")
         if "eval/return_mean" in self._figures:
             parts.append(f"evaluated {self._figures['eval/return_mean']:.1f}")
-        if steps < total and self._rate > 0:
-            parts.append(f"ETA {_duration((total - steps) / self._rate)}")
-        elif steps >= total:
-            parts.append(f"done in {_duration(now - self._start[0])}")
+        if reason is not None:
+            parts.append(f"{reason} after {_duration(now - self._start[0])}")
+        elif self._rate > 0:
+            parts.append(f"ETA {_duration(max(total - steps, 0) / self._rate)}")
         return "  ".join(parts)
 
     def close(self) -> None:

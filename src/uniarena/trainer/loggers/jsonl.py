@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 from uniarena.config import config
 
@@ -33,7 +33,7 @@ class Jsonl:
 
     def __init__(self, cfg: JsonlConfig) -> None:
         self.cfg = cfg
-        self._file: BinaryIO | None = None
+        self._path: Path | None = None
         self._last: dict[str, Any] = {}
         self._start_of_last = 0
 
@@ -41,31 +41,28 @@ class Jsonl:
         """Keep the rows up to `step`; later ones, and a line that was cut off, belong to an interrupted
         run.
         """
-        path = run_dir / self.cfg.file
+        self._path = path = run_dir / self.cfg.file
         kept = [row for row in read_rows(path) if row.get("env_steps", 0) <= step] if step else []
         temporary = path.with_name(f".{path.name}.tmp")
         temporary.write_bytes(b"".join(_render(row) for row in kept))
         os.replace(temporary, path)
         self._last, self._start_of_last = {}, 0
-        self._file = path.open("r+b")
-        self._file.seek(0, os.SEEK_END)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        if self._file is None:
+        if self._path is None:
             return
         row = {"env_steps": step, **values}
-        if self._last.get("env_steps") == step:
-            row = {**self._last, **row}
-            self._file.seek(self._start_of_last)
-            self._file.truncate()
-        self._last, self._start_of_last = row, self._file.tell()
-        self._file.write(_render(_finite(row)))
-        self._file.flush()
+        with self._path.open(
+            "r+b"
+        ) as file:  # opened for each row: nothing is left open or unwritten by a crash
+            if self._last.get("env_steps") == step:
+                row = {**self._last, **row}
+                file.truncate(self._start_of_last)
+            self._last, self._start_of_last = row, file.seek(0, os.SEEK_END)
+            file.write(_render(_finite(row)))
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._path = None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

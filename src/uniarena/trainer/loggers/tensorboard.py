@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -70,7 +71,9 @@ class Tensorboard:
         if self._writer is None:
             return
         try:
-            self._writer.add_graph(module, example, use_strict_trace=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the tracer, about itself and about branches in Python
+                self._writer.add_graph(module, example, use_strict_trace=False)
         except Exception as error:  # tracing runs the user's own module and fails in many ways
             _log.warning("the model's graph could not be drawn: %s", str(error).splitlines()[0])
 
