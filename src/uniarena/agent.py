@@ -20,12 +20,12 @@ from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
 from uniarena.learners.base import Learner, Update
-from uniarena.values.model import Output, build_model
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize
 from uniarena.registry import lookup
 from uniarena.seeding import Streams
+from uniarena.values.model import Output, build_model
 
 Section = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ Section = Mapping[str, Any]
 class Agent:
     """Five parts in one container: policy, value, explorer, learner, buffer; beside them normalisers and bonuses.
 
-    Build it with `Agent.assemble(env, …)`, from a run with `Agent.load(path)`; `spec` is the plain data it is built from.
+    Build it with `Agent.assemble(env, …)`, or from a run with `Agent.load(path)`; `spec` is what it is built from.
 
     Attributes:
         model: policy and value networks, with the observation normaliser inside.
@@ -60,7 +60,9 @@ class Agent:
         self.bonuses = [self._build_bonus(section, i) for i, section in enumerate(spec["intrinsic"])]
         scale = spec["normalize_reward"]
         gamma = self.learner.cfg.gamma
-        self.reward_scaler = None if scale is None else RewardScaler(spec["columns"], **{"gamma": gamma, **scale})
+        self.reward_scaler = (
+            None if scale is None else RewardScaler(spec["columns"], **{"gamma": gamma, **scale})
+        )
         self._actor: Actor | None = None
         self._progress = 0.0
 
@@ -132,7 +134,8 @@ class Agent:
         size = self.learner.cfg.train_batch_size
         if size is not None and fields.get("train_batch_size") not in (None, size):
             raise ConfigError(
-                f"agent.buffer.train_batch_size={fields['train_batch_size']} contradicts learner.train_batch_size={size}; "
+                f"agent.buffer.train_batch_size={fields['train_batch_size']} contradicts learner.train_batch_size={size}"
+                "; "
                 "set one of them.",
                 path="agent.buffer.train_batch_size",
             )
@@ -170,20 +173,30 @@ class Agent:
             ValueError: the observation does not fit the space, key by key.
         """
         if action_mask is not None:
-            obs = {**obs, "action_mask": action_mask} if isinstance(obs, dict) else {"obs": obs, "action_mask": action_mask}
+            obs = (
+                {**obs, "action_mask": action_mask}
+                if isinstance(obs, dict)
+                else {"obs": obs, "action_mask": action_mask}
+            )
         tree, batched = self._to_batch(obs)
         count = len(tree_leaves(tree)[0])
         if state is None:
             state = self.actor.initial_state(count)
-        first = torch.zeros(count, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).reshape(count)
-        action, new_state = self.actor.pick(tree, state, first.to(self.device), deterministic, self.streams.torch("agent"))
+        first = (
+            torch.zeros(count, dtype=torch.bool)
+            if is_first is None
+            else torch.as_tensor(is_first).reshape(count)
+        )
+        action, new_state = self.actor.pick(
+            tree, state, first.to(self.device), deterministic, self.streams.torch("agent")
+        )
         action = self.action_map(tree_map(lambda leaf: leaf.cpu().numpy(), action))
         if not batched:
             action = tree_map(lambda leaf: leaf[0], action)
         return action if new_state is None else (action, new_state)
 
     def observe(self, rollout: Rollout) -> Rollout:
-        """Take in a chunk: bonuses are written as `bonus`, statistics gathered, the chunk stored. Returns it with `bonus`."""
+        """Take in a chunk: gather statistics, store it, and return it with the weighted `bonus` where there is one."""
         if self.bonuses:
             total = sum(self._weighted(bonus, rollout) for bonus in self.bonuses)
             rollout = replace(rollout, rows=rollout.rows.replace(bonus=total))
@@ -209,7 +222,9 @@ class Agent:
         rollout = self.buffer.sample(self.streams.torch("buffer"))
         rows = rollout.rows
         discount = self.learner.cfg.gamma * (~rows.terminated).to(rows.reward.dtype)
-        update = self.learner.update(replace(rollout, rows=rows.replace(reward=self._reward(rows), discount=discount)))
+        update = self.learner.update(
+            replace(rollout, rows=rows.replace(reward=self._reward(rows), discount=discount))
+        )
         metrics = dict(update.metrics)
         for bonus in self.bonuses:
             metrics |= bonus.learn(rollout)
@@ -303,15 +318,21 @@ class Agent:
         given = dict(tree_paths(obs))
         if set(paths) != set(given):
             odd = sorted(set(paths) ^ set(given))
-            raise ValueError(f"observation keys differ from the agent's space: {', '.join(odd) or 'a dict where none is due'}.")
+            raise ValueError(
+                f"observation keys differ from the agent's space: {', '.join(odd) or 'a dict where none is due'}."
+            )
         extra = {np.ndim(given[key]) - len(shape) for key, shape in paths.items()}
         if extra not in ({0}, {1}):
             key, shape = next((k, s) for k, s in paths.items())
-            raise ValueError(f"observation {key or 'array'} has shape {np.shape(given[key])}; expected {shape} or (N, *{shape}).")
+            raise ValueError(
+                f"observation {key or 'array'} has shape {np.shape(given[key])}; expected {shape} or (N, *{shape})."
+            )
         batched = extra == {1}
 
         def convert(leaf: Any) -> Tensor:
-            tensor = torch.as_tensor(np.asarray(leaf) if not isinstance(leaf, Tensor) else leaf, device=self.device)
+            tensor = torch.as_tensor(
+                np.asarray(leaf) if not isinstance(leaf, Tensor) else leaf, device=self.device
+            )
             tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
             return tensor if batched else tensor.unsqueeze(0)
 

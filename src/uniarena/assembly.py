@@ -14,7 +14,7 @@ import torch
 
 from uniarena.agent import Agent
 from uniarena.batch import tree_leaves
-from uniarena.config import ConfigError, Experiment, check_components, component
+from uniarena.config import ConfigError, Experiment, Section, check_components, component
 from uniarena.envs import make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
@@ -25,19 +25,23 @@ from uniarena.trainer.callbacks.progress import Progress, ProgressConfig
 from uniarena.trainer.trainer import Trainer
 
 TINY_PARAMETERS = 1_000_000
-"""Below this many parameters a second thread costs more than it gives (two threads halved the efficiency of 64×64 nets)."""
+"""Below this many parameters a second thread costs more than it gives."""
 
 
-def build_env(exp: Experiment, num_envs: int | None = None, *, training: bool = False) -> Env:
+def build_env(
+    exp: Experiment, num_envs: int | None = None, *, training: bool = False, extra: Sequence[Section] = ()
+) -> Env:
     """The environment of the run with its wrappers.
 
     Args:
         num_envs: overrides the number of instances.
         training: leave `record_video` out, which is for evaluation episodes.
+        extra: wrapper sections around the config's.
     """
     section = exp.environment
-    records = [wrapper for wrapper in section.wrappers if wrapper["type"] == "record_video"]
-    wrappers = [wrapper for wrapper in section.wrappers if not (training and wrapper in records)]
+    given = [*section.wrappers, *extra]
+    records = [wrapper for wrapper in given if wrapper["type"] == "record_video"]
+    wrappers = [wrapper for wrapper in given if not (training and wrapper in records)]
     kwargs = dict(section.kwargs)
     if records and not training:
         kwargs.setdefault("render_mode", "rgb_array")
@@ -144,11 +148,14 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
             steps = default[name] if count is None else -(-count // epochs) * per_update
             if count is not None and steps > training.total_timesteps:
                 notices.append(
-                    f"training.{name}_interval={count} optimisation epochs is every {steps:,} env steps, longer than the run "
+                    f"training.{name}_interval={count} optimisation epochs is every {steps:,} env steps, longer than the "
+                    "run "
                     f"({training.total_timesteps:,}); it will not come due before the end."
                 )
         elif steps > training.total_timesteps:
-            notices.append(f"training.{name}_every_env_steps={steps:,} is longer than the run ({training.total_timesteps:,}).")
+            notices.append(
+                f"training.{name}_every_env_steps={steps:,} is longer than the run ({training.total_timesteps:,})."
+            )
         result[name] = steps
     return result, notices
 
@@ -156,7 +163,7 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
 def build_callbacks(
     exp: Experiment, every: Mapping[str, int], quiet: bool, extra: Sequence[Any] = ()
 ) -> list[Any]:
-    """Evaluation first, then the user's own, logging, progress and last the checkpoint, which saves what they all know."""
+    """Evaluation, the user's own, logging, progress, and last the checkpoint, which saves what they all know."""
     training = exp.training
     evaluate = Evaluate(EvaluateConfig(every_env_steps=every["eval"], n_episodes=training.n_eval_episodes))
     own = [_build_callback(section, index) for index, section in enumerate(exp.callbacks)] + list(extra)
@@ -164,7 +171,12 @@ def build_callbacks(
     defaults: list[tuple[type, Callable[[], Any]]] = [
         (Log, lambda: Log(LogConfig(every_env_steps=every["log"], loggers=exp.experiment.loggers))),
         (Progress, lambda: Progress(ProgressConfig(quiet=quiet))),
-        (Checkpoint, lambda: Checkpoint(CheckpointConfig(every_env_steps=every["save"], keep_last=training.keep_checkpoints))),
+        (
+            Checkpoint,
+            lambda: Checkpoint(
+                CheckpointConfig(every_env_steps=every["save"], keep_last=training.keep_checkpoints)
+            ),
+        ),
     ]
     chosen = [] if Evaluate in kinds else [evaluate]
     return chosen + own + [make() for kind, make in defaults if kind not in kinds]
@@ -176,7 +188,12 @@ def _build_callback(section: Mapping[str, Any], index: int) -> Any:
 
 
 def build_trainer(
-    exp: Experiment, run_dir: Path | None, meta: dict[str, Any], *, quiet: bool = False, callbacks: Sequence[Any] = ()
+    exp: Experiment,
+    run_dir: Path | None,
+    meta: dict[str, Any],
+    *,
+    quiet: bool = False,
+    callbacks: Sequence[Any] = (),
 ) -> tuple[Trainer, list[str]]:
     """Everything assembled, and notices for the user."""
     check_components(exp)
@@ -192,7 +209,7 @@ def build_trainer(
                 callbacks=build_callbacks(exp, every, quiet, callbacks),
                 run_dir=run_dir,
                 meta=meta,
-                env_factory=lambda num_envs, seed=None: build_env(exp, num_envs),
+                env_factory=lambda num_envs, seed=None, wrappers=(): build_env(exp, num_envs, extra=wrappers),
             )
         except BaseException:
             env.close()
@@ -206,7 +223,9 @@ def summary(trainer: Trainer) -> str:
     rows = agent.learner.cfg.n_steps * trainer.sampler.columns
     leaves = [*tree_leaves(trainer.sampler.last_obs)]
     memory = rows * sum(leaf[0].nbytes for leaf in leaves)
-    parts = [f"{name} {sum(p.numel() for p in part.parameters()):,}" for name, part in agent.model.named_children()]
+    parts = [
+        f"{name} {sum(p.numel() for p in part.parameters()):,}" for name, part in agent.model.named_children()
+    ]
     count = sum(p.numel() for p in agent.model.parameters())
     return (
         f"{env.env_id}: {env.num_envs} environments, observation {describe(env.observation_space)}, "

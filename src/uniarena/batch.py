@@ -7,6 +7,7 @@ with `batch.shape`, missing fields raise and name themselves. Both classes are p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,7 +44,11 @@ def tree_paths(tree: Tree, prefix: str = "") -> list[tuple[str, Any]]:
     if not isinstance(tree, (dict, tuple)):
         return [(prefix, tree)]
     entries = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return [pair for key, value in entries for pair in tree_paths(value, f"{prefix}.{key}" if prefix else str(key))]
+    return [
+        pair
+        for key, value in entries
+        for pair in tree_paths(value, f"{prefix}.{key}" if prefix else str(key))
+    ]
 
 
 def tree_unflatten(like: Tree, leaves: Sequence[Any]) -> Tree:
@@ -73,7 +78,8 @@ class Batch:
             for path, leaf in tree_paths(tree, name):
                 if tuple(leaf.shape[:dims]) != self.shape:
                     raise ValueError(
-                        f"Batch field {path!r} has shape {tuple(leaf.shape)}; its leading dimensions must be {self.shape}."
+                        f"Batch field {path!r} has shape {tuple(leaf.shape)}; "
+                        f"its leading dimensions must be {self.shape}."
                     )
 
     @classmethod
@@ -115,7 +121,9 @@ class Batch:
 
     def __repr__(self) -> str:
         leaves = ", ".join(
-            f"{path}: {tuple(leaf.shape)} {leaf.dtype}" for name in self for path, leaf in tree_paths(self[name], name)
+            f"{path}: {tuple(leaf.shape)} {leaf.dtype}"
+            for name in self
+            for path, leaf in tree_paths(self[name], name)
         )
         return f"Batch({self.shape}, {leaves})"
 
@@ -163,7 +171,9 @@ class Batch:
         """[T, B, …] → [T·B, …], without a copy where memory allows."""
         dims = len(self.shape)
         size = int(np.prod(self.shape))
-        fields = {k: tree_map(lambda x: x.reshape(size, *x.shape[dims:]), tree) for k, tree in self._fields.items()}
+        fields = {
+            k: tree_map(lambda x: x.reshape(size, *x.shape[dims:]), tree) for k, tree in self._fields.items()
+        }
         return Batch._trusted((size,), fields)
 
     def select_valid(self) -> Batch:
@@ -176,7 +186,9 @@ class Batch:
 
     def _rows(self, fn: Callable[[Any], Any], size: int) -> Batch:
         """`fn` on every leaf of an [N] batch where it changes N to `size`."""
-        return Batch._trusted((size, *self.shape[1:]), {k: tree_map(fn, tree) for k, tree in self._fields.items()})
+        return Batch._trusted(
+            (size, *self.shape[1:]), {k: tree_map(fn, tree) for k, tree in self._fields.items()}
+        )
 
     def minibatches(self, size: int, epochs: int, generator: torch.Generator) -> Iterator[Batch]:
         """Shuffled parts of an [N] batch, `epochs` times: ⌈N / size⌉ parts an epoch whose sizes differ by at most one.
@@ -190,12 +202,12 @@ class Batch:
         for _ in range(epochs):
             order = torch.randperm(count, generator=generator, device=generator.device).to(device)
             rows = self._rows(lambda leaf, order=order: leaf.index_select(0, order), count)  # type: ignore[misc]
-            for start, stop in zip(bounds, bounds[1:], strict=False):
+            for start, stop in itertools.pairwise(bounds):
                 if stop > start:
                     yield rows._rows(lambda leaf, a=start, b=stop: leaf[a:b], stop - start)  # type: ignore[misc]
 
     def sequences(self, length: int) -> Batch:
-        """[T, B] → [length, N] time-major pieces, N = B · ⌈T / length⌉; a last short piece is padded with `valid=False`.
+        """[T, B] → [length, N] time-major pieces, N = B · ⌈T / length⌉; a short last one is padded with `valid=False`.
 
         The `state` before a piece is `pieces.state[0]`. Padding rows repeat the last row.
         """
@@ -215,7 +227,9 @@ class Batch:
         fields = {name: tree_map(cut, tree) for name, tree in self._fields.items()}
         if pad:
             valid = torch.cat([valid, torch.zeros(pad, columns, dtype=torch.bool, device=valid.device)])
-        fields["valid"] = valid.reshape(pieces, length, columns).transpose(0, 1).reshape(length, pieces * columns)
+        fields["valid"] = (
+            valid.reshape(pieces, length, columns).transpose(0, 1).reshape(length, pieces * columns)
+        )
         return Batch._trusted((length, pieces * columns), fields)
 
     @staticmethod
@@ -236,7 +250,9 @@ def _join(batches: Sequence[Batch], join: Callable[..., Tensor]) -> Batch:
     for index, other in enumerate(batches):
         if set(other) != set(first):
             odd = sorted(set(other) ^ set(first))
-            raise ValueError(f"batches 0 and {index} differ in fields: {', '.join(odd)}; batches must have the same fields.")
+            raise ValueError(
+                f"batches 0 and {index} differ in fields: {', '.join(odd)}; batches must have the same fields."
+            )
     fields = {name: tree_map(join, *(batch[name] for batch in batches)) for name in first}
     probe = join(*(torch.empty(batch.shape, dtype=torch.bool) for batch in batches))
     return Batch(probe.shape, fields)
@@ -307,5 +323,5 @@ pytree.register_pytree_node(
 pytree.register_pytree_node(
     Rollout,
     lambda r: ([r.rows, r.start, r.last, r.ended], r.has_final_obs),
-    lambda values, has_final_obs: Rollout(*values, has_final_obs=has_final_obs),
+    lambda values, has_final_obs: Rollout(values[0], values[1], values[2], values[3], has_final_obs),
 )

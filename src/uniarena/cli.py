@@ -24,15 +24,23 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress display.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Let the checkpoint import the module:Class that it names.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Let the checkpoint import the module:Class that it names.")
+]
 
 
 @app.command()
 def train(
-    config: Annotated[list[str], typer.Argument(help="YAML or JSON files or a recipe (ppo/cartpole), then key.path=value.")],
-    run_dir: Annotated[Path | None, typer.Option(help="The run's folder itself (default: a new one under runs/).")] = None,
+    config: Annotated[
+        list[str], typer.Argument(help="YAML or JSON files or a recipe (ppo/cartpole), then key.path=value.")
+    ],
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder itself (default: a new one under runs/).")
+    ] = None,
     seeds: Annotated[int, typer.Option(min=0, help="Train once per seed 0..N-1 and summarise.")] = 0,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")
+    ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -58,7 +66,9 @@ def train(
 
 
 @app.command()
-def resume(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False, quiet: Quiet = False) -> None:
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Json = False, quiet: Quiet = False
+) -> None:
     """Continue a run from its newest whole checkpoint, exactly."""
     from uniarena import run as runs
 
@@ -69,7 +79,9 @@ def resume(run: Annotated[Path, typer.Argument(help="Run folder.")], as_json: Js
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run folder (its best checkpoint) or checkpoint folder.")],
     episodes: Annotated[int, typer.Option(min=1)] = 100,
-    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions instead of the policy's mode.")] = False,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample actions instead of the policy's mode.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the evaluation environments.")] = None,
     video: Annotated[bool, typer.Option("--video", help="Record episodes into RUN/videos.")] = False,
     trust: Trust = False,
@@ -85,7 +97,9 @@ def evaluate(
 @app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="Run or checkpoint folder.")],
-    onnx: Annotated[Path | None, typer.Option("--onnx", help="Target file (default: RUN/policy.onnx).")] = None,
+    onnx: Annotated[
+        Path | None, typer.Option("--onnx", help="Target file (default: RUN/policy.onnx).")
+    ] = None,
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
@@ -105,10 +119,14 @@ def list_names(
     from uniarena import registry
     from uniarena.config import recipe_names
 
-    tables = {f"{name}s" if name != "bonus" else "bonuses": sorted(registry.names(name)) for name in registry.KINDS}
+    tables = {
+        f"{name}s" if name != "bonus" else "bonuses": sorted(registry.names(name)) for name in registry.KINDS
+    }
     tables["recipes"] = recipe_names()
     if kind is not None:
-        key = next((name for name in tables if kind in (name, name.removesuffix("es"), name.removesuffix("s"))), None)
+        key = next(
+            (name for name in tables if kind in (name, name.removesuffix("es"), name.removesuffix("s"))), None
+        )
         if key is None:
             _fail(f"there is no list {kind!r}; there are {', '.join(tables)}.", BAD_INPUT)
         tables = {key: tables[key]}
@@ -162,7 +180,12 @@ def _known(error: Exception) -> int:
     if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error of the option parser
         error.show()
         return BAD_INPUT
-    kinds = {"NothingToDo": NOTHING_TO_DO, "CheckpointError": BAD_INPUT, "EnvError": BAD_INPUT, "NonFiniteError": FAILED}
+    kinds = {
+        "NothingToDo": NOTHING_TO_DO,
+        "CheckpointError": BAD_INPUT,
+        "EnvError": BAD_INPUT,
+        "NonFiniteError": FAILED,
+    }
     name = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in kinds), None)
     if name is None:
         import traceback
@@ -178,7 +201,9 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     overrides = [a for a in arguments if "=" in a and not Path(a).exists()]
     files = [a for a in arguments if a not in overrides]
     if not files:
-        _fail("give a config file or a recipe before the overrides, e.g. uniarena train ppo/cartpole", BAD_INPUT)
+        _fail(
+            "give a config file or a recipe before the overrides, e.g. uniarena train ppo/cartpole", BAD_INPUT
+        )
     return files, overrides
 
 
@@ -202,7 +227,8 @@ def _finish(result: Any, as_json: bool) -> None:
 
 def _describe(result: Any) -> str:
     return (
-        f"evaluation ({result.mode}, {result.episodes} episodes): return {result.return_mean:.2f} ± {result.return_std:.2f}, "
+        f"evaluation ({result.mode}, {result.episodes} episodes): return {result.return_mean:.2f} "
+        f"± {result.return_std:.2f}, "
         f"interquartile mean {result.return_iqm:.2f}, length {result.length_mean:.1f}"
     )
 
@@ -214,5 +240,3 @@ def _say(text: str) -> None:
 def _fail(text: str, code: int) -> NoReturn:
     _say(text)
     raise typer.Exit(code)
-
-

@@ -85,7 +85,10 @@ def train(
     exp = config if isinstance(config, Experiment) else read(config, overrides)
     seed_globals(exp.experiment.seed)
     folder = provenance.create_run_folder(
-        Path("runs"), exp.experiment.name or _name(exp), exp.experiment.seed, run_dir or exp.experiment.run_dir
+        Path("runs"),
+        exp.experiment.name or _name(exp),
+        exp.experiment.seed,
+        run_dir or exp.experiment.run_dir,
     )
     try:
         with _logging(folder, quiet):
@@ -127,11 +130,15 @@ def resume(run: str | Path, *, quiet: bool = False, callbacks: Sequence[Any] = (
                 "Train longer with training.total_timesteps in its config.yaml, or start a new run."
             )
         seed_globals(exp.experiment.seed)
-        trainer, notices = assembly.build_trainer(exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks)
+        trainer, notices = assembly.build_trainer(
+            exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
+        )
         torch.set_num_threads(state["trainer"]["threads"])
         trainer.load_state_dict(state)
         if not meta["exact"]:
-            notices.append("this checkpoint was not due by env steps and the environment cannot save its state: not exact.")
+            notices.append(
+                "this checkpoint was not due by env steps and the environment cannot save its state: not exact."
+            )
         for notice in notices:
             log.warning(notice)
         log.info("resumed %s at %s env steps", folder, f"{trainer.counters.env_steps:,}")
@@ -157,7 +164,9 @@ def evaluate(
     agent = Agent.load(source, trust=trust)
     config = _parse_yaml(checkpoint.read_meta(source)["config"])
     if video:
-        config["environment"].setdefault("wrappers", []).append({"type": "record_video", "folder": str(Path(run) / "videos")})
+        config["environment"].setdefault("wrappers", []).append(
+            {"type": "record_video", "folder": str(Path(run) / "videos")}
+        )
     exp = load([config], [])
     env = assembly.build_env(exp, 1 if video else min(episodes, 16))
     try:
@@ -173,7 +182,9 @@ def read(config: Source | Sequence[Source], overrides: Sequence[str] = ()) -> Ex
     return load(sources, list(overrides))
 
 
-def train_seeds(config: Source | Sequence[Source], overrides: Sequence[str], seeds: int, *, quiet: bool = False) -> dict[str, Any]:
+def train_seeds(
+    config: Source | Sequence[Source], overrides: Sequence[str], seeds: int, *, quiet: bool = False
+) -> dict[str, Any]:
     """One run per seed 0 … seeds − 1 and a summary over them, written beside the runs."""
     from uniarena.analysis.statistics import summarize
 
@@ -195,7 +206,12 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
     finally:
         trainer.close()
     return Result(
-        folder, trainer.counters.env_steps, setup, trainer.loop_seconds, trainer.last_evaluation, trainer.stop_reason
+        folder,
+        trainer.counters.env_steps,
+        setup,
+        trainer.loop_seconds,
+        trainer.last_evaluation,
+        trainer.stop_reason,
     )
 
 
@@ -210,7 +226,10 @@ def _interrupts(trainer: Trainer) -> Iterator[None]:
         if trainer.stop_reason == "interrupted":
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt
-        print("\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)", file=sys.stderr)
+        print(
+            "\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)",
+            file=sys.stderr,
+        )
         trainer.request_stop("interrupted")
 
     before = signal.signal(signal.SIGINT, handle)

@@ -2,6 +2,7 @@ import random
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -276,7 +277,8 @@ def test_box2d_has_none() -> None:
 @pytest.mark.extra("mujoco")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5"])
-def test_mujoco_continues_exactly(env_id: str) -> None:
+def test_mujoco_continues_exactly(env_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it runs
     continue_alike(lambda: make_env(env_id, 2), before=12, after=120)
 
 

@@ -12,6 +12,8 @@ from uniarena.config import config
 
 @config
 class RolloutBufferConfig:
+    """When a train batch is full."""
+
     train_batch_size: int | None = None  # valid rows per update; None: every rollout is one train batch
 
 
@@ -61,7 +63,9 @@ class RolloutBuffer:
 def _to_state(rollout: Rollout) -> dict[str, Any]:
     rollout = rollout.clone()
     batches = {"rows": rollout.rows, "start": rollout.start, "last": rollout.last, "ended": rollout.ended}
-    packed = {k: None if b is None else {"shape": list(b.shape), "fields": b.fields} for k, b in batches.items()}
+    packed = {
+        k: None if b is None else {"shape": list(b.shape), "fields": b.fields} for k, b in batches.items()
+    }
     return {**packed, "has_final_obs": rollout.has_final_obs}
 
 

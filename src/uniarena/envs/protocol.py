@@ -83,7 +83,7 @@ class Env(Protocol):
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, mask: Any | None = None
     ) -> Tree:
-        """Begin episodes (of the columns in `mask` `[B]` bool, or of all) → the observations `[B, …]` of all columns."""
+        """Begin episodes (of the columns in `mask` `[B]` bool, or of all) → observations `[B, …]` of all columns."""
 
     def step(self, action: Tree) -> Step:
         """One step with the policy's own actions `[B, …]`."""

@@ -47,15 +47,19 @@ class _Acting(nn.Module):
 def export_onnx(agent: Agent, path: Path) -> Path:
     """Write the deterministic policy of `agent` to `path` and check it on random observations.
 
-    Inputs are named by their path in the observation space (`obs` for a plain one), outputs `action`, `action.0`, …; the
-    first dimension is free.
+    Inputs are named by their path in the observation space (`obs` for a plain one), outputs `action`, `action.0`, …;
+    the     first dimension is free.
 
     Raises:
         ExportError: the packages are missing, the policy has memory, or the file acts differently.
     """
-    missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None]
+    missing = [
+        name for name in ("onnx", "onnxscript", "onnxruntime") if importlib.util.find_spec(name) is None
+    ]
     if missing:
-        raise ExportError(f'ONNX export needs {", ".join(missing)}; install them with: pip install "uniarena[onnx]"')
+        raise ExportError(
+            f'ONNX export needs {", ".join(missing)}; install them with: pip install "uniarena[onnx]"'
+        )
     if agent.actor.initial_state(1) is not None:
         raise ExportError("policies with memory cannot be exported to ONNX yet; export an MLP or CNN policy.")
     obs = _examples(agent, 3)
@@ -99,8 +103,12 @@ def _check(agent: Agent, path: Path, names: list[str]) -> None:
     inputs = {name: leaf.numpy() for name, leaf in zip(names, tree_leaves(obs), strict=True)}
     found = session.run(None, inputs)
     expected = tree_leaves(agent.act(obs, deterministic=True))
-    worst = max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(expected, found, strict=True))
+    worst = max(
+        float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(expected, found, strict=True)
+    )
     if not worst <= TOLERANCE:
         path.unlink()
-        raise ExportError(f"the exported policy differs from Python by {worst:.2g} (allowed {TOLERANCE:g}); no file was kept.")
+        raise ExportError(
+            f"the exported policy differs from Python by {worst:.2g} (allowed {TOLERANCE:g}); no file was kept."
+        )
     log.info("exported %s; it differs from Python by at most %.1g", path, worst)

@@ -62,7 +62,9 @@ class EpisodeTracker:
         carry = {name: self._sums.get(name, np.zeros(rollout.B)).copy() for name in arrays}
         length = self._length.copy()
         episodes = []
-        success = rows.info["is_success"].cpu().numpy() if "info" in rows and "is_success" in rows.info else None
+        success = (
+            rows.info["is_success"].cpu().numpy() if "info" in rows and "is_success" in rows.info else None
+        )
         for t, b in np.argwhere(end):
             totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
             count = int(length[b] + steps[t, b])

@@ -1,7 +1,8 @@
 """In-process sampling: step the environment with the published actor into preallocated [T, B] memory.
 
 Per vector step only the action is computed; rows are written through NumPy views of the torch storage (a tensor
-environment writes tensors on its device). Noise is drawn once per chunk and log-probs are annotated in one pass at the end.
+environment writes tensors on its device). Noise is drawn once per chunk, and log-probs are annotated in
+one pass at its end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class _Chunk:
         self.is_first_row = list(self.is_first.unbind(0))
         self.write_obs = [self.writer(leaf) for leaf in tree_leaves(self.obs)]
         self.write_action = [self.writer(leaf) for leaf in tree_leaves(self.action)]
-        self.scalars = tuple(self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first))
+        self.scalars = tuple(
+            self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first)
+        )
         self.write_valid = self.writer(self.valid)
 
     def _like(self, rows: int, leaf: Any) -> Tensor:
@@ -138,8 +141,10 @@ class LocalSampler:
         with torch.no_grad():
             return actor.act(obs, self._state, self._is_first, row, generator)[0]
 
-    def _step(self, chunk: _Chunk, actor: Actor, noise: Tree | None) -> tuple[list[Any], list[Any], dict[str, Any]]:
-        """Fill every row. Returns (t, Final) of ends, the state before each row (and after the last), and user figures."""
+    def _step(
+        self, chunk: _Chunk, actor: Actor, noise: Tree | None
+    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
+        """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures."""
         env, act, generator, tensor = self.env, actor.act, self.generator, chunk.tensor
         reward, terminated, truncated, is_first = chunk.scalars
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
@@ -156,7 +161,9 @@ class LocalSampler:
                 action = self._write_tree(chunk.write_action, t, action, tensor)
             step = env.step(action)
             if single_obs:
-                write_obs[t + 1] = step.obs if not isinstance(step.obs, (dict, tuple)) else tree_leaves(step.obs)[0]
+                write_obs[t + 1] = (
+                    step.obs if not isinstance(step.obs, (dict, tuple)) else tree_leaves(step.obs)[0]
+                )
             else:
                 for write, leaf in zip(chunk.write_obs, tree_leaves(step.obs), strict=True):
                     write[t + 1] = leaf
@@ -221,7 +228,7 @@ class LocalSampler:
         return Batch((chunk.rows, self.columns), fields)
 
     def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> None:
-        """Cut every running episode after the last row and reset all columns, from a seed that a resume can draw again."""
+        """Cut every running episode after the last row; reset all columns with a seed that a resume draws again."""
         running = ~(chunk.terminated[-1] | chunk.truncated[-1]) & chunk.valid[-1]
         index = running.nonzero().squeeze(1)
         obs = tree_map(lambda leaf: torch.as_tensor(leaf)[index], self._obs)
@@ -240,7 +247,9 @@ class LocalSampler:
         recurrent = states[0] is not None
         start = Batch(columns, is_first=chunk.is_first[0], **({"state": states[0]} if recurrent else {}))
         last_obs = tree_map(lambda leaf: torch.as_tensor(leaf), self._obs)
-        last = Batch(columns, obs=last_obs, is_first=self._is_first, **({"state": states[-1]} if recurrent else {}))
+        last = Batch(
+            columns, obs=last_obs, is_first=self._is_first, **({"state": states[-1]} if recurrent else {})
+        )
         return Rollout(rows, start, last, self._ended(ended, recurrent), self.env.has_final_obs)
 
     def _ended(self, ended: list[Any], recurrent: bool) -> Batch | None:
@@ -272,7 +281,7 @@ class LocalSampler:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; without native state all columns begin as at the last declared boundary."""
+        """Continue where the state was taken; without native state, as after the last declared boundary."""
         self._boundaries = state["boundaries"]
         self._state = state["state"]
         if state["env"] is None:

@@ -1,4 +1,4 @@
-"""What happens in a run, as frozen values handed to `on_<event>(trainer, event)` of every callback that has the method."""
+"""What happens in a run: frozen values, handed to `on_<event>(trainer, event)` of callbacks with that method."""
 
 from __future__ import annotations
 
@@ -104,6 +104,8 @@ class ValidationEpoch:
 
 @dataclass(frozen=True)
 class CheckpointSaved:
+    """A checkpoint was written to `path`; `kind` says why (`step`, `best`, `final`, `interrupt`, `safety`)."""
+
     method: ClassVar[str] = "on_checkpoint"
     path: Path
     kind: str
@@ -119,5 +121,7 @@ class TrainingEnd:
 
 @dataclass(frozen=True)
 class ExceptionRaised:
+    """Training fails with `error`, which is raised again afterwards."""
+
     method: ClassVar[str] = "on_exception"
     error: BaseException

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ class Trainer:
         return self.counters
 
     def _iteration(self) -> None:
-        self.metrics = {}
+        self.metrics, self._user_figures = {}, {}
         boundary = self._boundary_due()
         wanted = self.schedule.env_steps(self.counters, self.sampler.columns, self.total_env_steps)
         rollout = self.agent.observe(self.sampler.collect(wanted, boundary=boundary))
@@ -109,7 +109,6 @@ class Trainer:
             self.agent.refresh()
             self.sampler.publish(self.agent.actor, self.counters.updates)
         self.counters.iterations += 1
-        self._collect_user_figures()
         self.emit(events.IterationEnd())
 
     @property
@@ -127,7 +126,9 @@ class Trainer:
 
     def log(self, name: str, value: float) -> None:
         """A figure of the user's own; the mean over the iteration reaches every logger."""
-        self._user_figures.setdefault(name, []).append(float(value))
+        values = self._user_figures.setdefault(name, [])
+        values.append(float(value))
+        self.metrics[name] = sum(values) / len(values)
 
     # -- events --------------------------------------------------------------------------------------------------
     def emit(self, event: Any) -> None:
@@ -147,7 +148,9 @@ class Trainer:
 
     def _find_listeners(self) -> dict[type, list[Callable[..., None]]]:
         kinds = [getattr(events, name) for name in events.__all__]
-        found = {kind: [getattr(callback, kind.method, None) for callback in self.callbacks] for kind in kinds}
+        found = {
+            kind: [getattr(callback, kind.method, None) for callback in self.callbacks] for kind in kinds
+        }
         return {kind: [method for method in methods if method is not None] for kind, methods in found.items()}
 
     def _learn_step_hook(self) -> Callable[[events.LearnStep], None] | None:
@@ -196,14 +199,11 @@ class Trainer:
             env_step += int(rows.valid[t].sum())
             if wanted[1]:
                 obs, action = (tree_map(lambda leaf, t=t: leaf[t], tree) for tree in (rows.obs, rows.action))
-                self.emit(events.EnvStep(t, obs, action, rows.reward[t], rows.terminated[t], rows.truncated[t]))
+                self.emit(
+                    events.EnvStep(t, obs, action, rows.reward[t], rows.terminated[t], rows.truncated[t])
+                )
             for e in ends.get(t, ()):
                 self.emit(events.EpisodeEnd(e.env, env_step, e.episode_return, e.length, e.totals))
-
-    def _collect_user_figures(self) -> None:
-        for name, values in self._user_figures.items():
-            self.metrics[name] = sum(values) / len(values)
-        self._user_figures = {}
 
     def _boundary_due(self) -> bool:
         """Whether the chunk about to start ends at a step-due checkpoint of an environment without native state."""
@@ -213,8 +213,8 @@ class Trainer:
         return any(check(self) for check in due)
 
     # -- environments for evaluation --------------------------------------------------------------------------------
-    def env_factory(self, num_envs: int, seed: int | None = None) -> Env:
-        """A new environment with the same pipeline as the training one.
+    def env_factory(self, num_envs: int, seed: int | None = None, wrappers: Sequence[Any] = ()) -> Env:
+        """A new environment with the same pipeline as the training one, and `wrappers` around it.
 
         Raises:
             ValueError: the training environment was given as an instance that cannot be made again.
@@ -222,9 +222,9 @@ class Trainer:
         if self._factory is None:
             raise ValueError(
                 "the training environment was given as an object, so no second one can be made for evaluation; "
-                "pass env_factory=lambda num_envs, seed: ... to Trainer."
+                "pass env_factory=lambda num_envs, seed, wrappers: ... to Trainer."
             )
-        return self._factory(num_envs=num_envs, seed=seed)
+        return self._factory(num_envs=num_envs, seed=seed, wrappers=wrappers)
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:
@@ -238,7 +238,13 @@ class Trainer:
         name = "best" if kind == "best" else str(self.counters.env_steps)
         folder = self.run_dir / "checkpoints" / name
         exact = kind == "step" or self.sampler.native_state
-        meta = {**self.meta, "counters": asdict(self.counters), "kind": kind, "exact": exact, "agent": self.agent.spec}
+        meta = {
+            **self.meta,
+            "counters": asdict(self.counters),
+            "kind": kind,
+            "exact": exact,
+            "agent": self.agent.spec,
+        }
         checkpoint.save(folder, self.state_dict(), meta)
         self.emit(events.CheckpointSaved(folder, kind))
         return folder
@@ -269,7 +275,9 @@ class Trainer:
         names = [type(callback).__name__ for callback in self.callbacks]
         saved = [entry["name"] for entry in own["callbacks"]]
         if names != saved:
-            raise ValueError(f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same.")
+            raise ValueError(
+                f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same."
+            )
         self.agent.load_state_dict(state["agent"])
         self.streams.load_state_dict(own["streams"])
         self.sampler.load_state_dict(state["sampler"])

@@ -75,7 +75,8 @@ class PolicyGradient(Learner):
             if self.cfg.target_kl is not None and float(metrics["kl"]) > 1.5 * self.cfg.target_kl:
                 break
         rates = {"learning_rate": self.optimizer.lr, "clip_range": self.clip_range, "ent_coef": self.ent_coef}
-        return Update(summary | mean.result() | {name: torch.tensor(value) for name, value in rates.items()})
+        exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in rates.items()}
+        return Update(summary | mean.result() | exact)
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> tuple[Batch, Metrics]:

@@ -45,8 +45,8 @@ class Minibatches:
         """Minibatches of all epochs from rows `[T, B]`.
 
         Returns:
-            valid rows `[N]`, evenly spread where they do not divide (said once). Where rows hold a recurrent
-            `state`: time-major sequences `[L, N]` of about `batch_size` rows; rows that are not valid stay in
+            valid rows `[N]`, evenly spread where they do not divide (said if the first ones do not). Where rows hold a
+            recurrent `state`: time-major sequences `[L, N]` of about `batch_size` rows; rows that are not valid stay in
             place there, flagged by `valid`, since the state runs through them, and `state[0]` is the one that
             was recorded before each sequence.
         """
@@ -55,8 +55,8 @@ class Minibatches:
         rows = rows.select_valid().without("valid", "is_first")
         count = len(rows)
         size = self.size or max(1, count)
-        if count % size and not self._told:
-            self._told = True
+        first, self._told = not self._told, True
+        if first and count > size and count % size:  # later rollouts may be odd only because the run ends
             parts = -(-count // size)
             log.warning(
                 "%d rows do not divide into minibatches of %d (learner.batch_size): %d of %d to %d rows.",

@@ -1,0 +1,52 @@
+"""Learning something tiny within seconds: settings of every learner, and what trains and scores an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from uniarena import Agent, Trainer, make_env
+from uniarena.registry import BUILT_IN
+from uniarena.sampling.evaluation import EvalResult, evaluate_agent
+
+# One set of values for all tasks: what is tested is that a learner learns, not how well it was tuned.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ppo": {"n_steps": 64, "batch_size": 128, "n_epochs": 8, "learning_rate": 3e-3, "gamma": 0.9},
+    "a2c": {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9},
+}
+LEARNERS = sorted(BUILT_IN["learner"])
+
+
+def learn(
+    spec: Any,
+    learner: str,
+    env_steps: int,
+    *,
+    policy: dict[str, Any] | None = None,
+    wrappers: tuple[Any, ...] = (),
+    seed: int = 0,
+    **settings: Any,
+) -> Agent:
+    """An agent trained for `env_steps` in 8 columns of `spec`; `settings` change the learner's."""
+    env = make_env(spec, 8, wrappers=wrappers)
+    section = {"type": learner, **SETTINGS[learner], **settings}
+    agent = Agent.assemble(env, section, policy=policy or {"hidden_sizes": [32]}, seed=seed)
+    trainer = Trainer(agent, env)
+    try:
+        trainer.fit(env_steps)
+    finally:
+        trainer.close()
+    assert all(np.isfinite(p.detach().numpy()).all() for p in agent.model.parameters())
+    return agent
+
+
+def score(
+    agent: Agent, spec: Any, episodes: int = 20, *, wrappers: tuple[Any, ...] = (), deterministic: bool = True
+) -> EvalResult:
+    """The returns of `agent` over whole episodes of `spec`."""
+    env = make_env(spec, 4, wrappers=wrappers)
+    try:
+        return evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=1)
+    finally:
+        env.close()
