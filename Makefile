@@ -57,9 +57,9 @@ format: setup   ## rewrite the sources in the project's style
 examples: setup ## run every story in examples/
 	@$(quiet) $(BIN)/python scripts/run_examples.py $(ARGS)
 
-docs:           ## the API reference, from the docstrings, into build/api
+docs:           ## the API reference, from the docstrings, into build/docs
 	@$(setup) $(VENV) $(DEV) docs
-	@$(BIN)/pdoc --docformat google --output-directory build/api uniarena
+	@$(quiet) $(BIN)/python scripts/reference.py
 
 lock: setup     ## rewrite constraints.txt
 	@$(BIN)/python scripts/lock.py $(ARGS)

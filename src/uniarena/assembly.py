@@ -5,31 +5,80 @@ Fields that several parts share (γ, rollout length, train batch, intervals) are
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import tree_leaves
-from uniarena.config import ConfigError, Experiment, Section, check_components, component
+from uniarena.checkpoint import CheckpointError
+from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
+from uniarena.config.errors import Faults
 from uniarena.envs import make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
+from uniarena.learners.base import declared
+from uniarena.nets.encoders import large_inputs
+from uniarena.nets.tower import NetworkConfig
+from uniarena.optim import ScheduleConfig
+from uniarena.policies.policy import PolicyConfig
+from uniarena.registry import RegistryError, lookup
 from uniarena.trainer.callbacks.checkpoint import Checkpoint, CheckpointConfig
 from uniarena.trainer.callbacks.evaluate import Evaluate, EvaluateConfig
 from uniarena.trainer.callbacks.log import Log, LogConfig
 from uniarena.trainer.callbacks.progress import Progress, ProgressConfig
 from uniarena.trainer.trainer import Trainer
+from uniarena.values.value import parse_value
 
 TINY_PARAMETERS = 1_000_000
 """Below this many parameters a second thread costs more than it gives."""
 
 
+def check(exp: Experiment) -> None:
+    """Hold every section against the component that it names, before anything is built or written.
+
+    Raises:
+        ConfigError: everything wrong with them, with file and line.
+    """
+    check_components(exp)
+    faults = Faults()
+    with exp.locating():
+        _, learner = component("learner", exp.learner, "learner")
+        for path, schedule in _schedules(learner, "learner"):
+            try:
+                lookup("schedule", schedule.type)
+            except RegistryError as error:
+                faults.add(str(error.args[0]), f"{path}.type", None, error.hint)
+        with faults.gather():
+            if NetworkConfig(network=exp.agent.policy.get("network", "mlp")).built_in:
+                parse(PolicyConfig, exp.agent.policy, "agent.policy")
+            parse_value(exp.agent.value, exp.agent.policy)
+        faults.check()
+
+
+def _schedules(cfg: Any, path: str) -> Iterator[tuple[str, ScheduleConfig]]:
+    """The schedules in a config and in those inside it, with their config paths."""
+    for field in dataclasses.fields(cfg) if dataclasses.is_dataclass(cfg) else ():
+        value, here = getattr(cfg, field.name), f"{path}.{field.name}"
+        if isinstance(value, ScheduleConfig):
+            yield here, value
+        else:
+            yield from _schedules(value, here)
+
+
 def build_env(
-    exp: Experiment, num_envs: int | None = None, *, training: bool = False, extra: Sequence[Section] = ()
+    exp: Experiment,
+    num_envs: int | None = None,
+    *,
+    training: bool = False,
+    extra: Sequence[Section] = (),
+    run_dir: Path | None = None,
 ) -> Env:
     """The environment of the run with its wrappers.
 
@@ -37,23 +86,60 @@ def build_env(
         num_envs: overrides the number of instances.
         training: leave `record_video` out, which is for evaluation episodes.
         extra: wrapper sections around the config's.
+        run_dir: the run's folder, where videos go unless they are sent elsewhere.
+
+    Raises:
+        ConfigError: it cannot be made; where its own code raised, that error is the cause.
     """
     section = exp.environment
     given = [*section.wrappers, *extra]
     records = [wrapper for wrapper in given if wrapper["type"] == "record_video"]
-    wrappers = [wrapper for wrapper in given if not (training and wrapper in records)]
+    videos = {"folder": str((run_dir or Path()) / "videos")}
+    wrappers = [
+        Section({**videos, **wrapper}) if wrapper in records else wrapper
+        for wrapper in given
+        if not (training and wrapper in records)
+    ]
     kwargs = dict(section.kwargs)
-    if records and not training:
-        kwargs.setdefault("render_mode", "rgb_array")
-    return make_env(
-        section.id,
-        num_envs or section.num_envs,
-        wrappers=wrappers,
-        vectorization=section.vectorization,
-        kwargs=kwargs,
-        max_episode_steps=section.max_episode_steps,
-        action_mask=section.action_mask,
-    )
+    draws = bool(records) and not training and "render_mode" not in kwargs
+    if draws and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen even where none is needed
+    with exp.locating():
+        try:
+            return _make(exp, num_envs, wrappers, {**kwargs, "render_mode": "rgb_array"} if draws else kwargs)
+        except ConfigError as error:
+            if not draws or error.path != "environment.kwargs.render_mode":
+                raise
+            return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
+
+
+def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:
+    section = exp.environment
+    try:
+        return make_env(
+            section.id,
+            num_envs or section.num_envs,
+            wrappers=wrappers,
+            vectorization=section.vectorization,
+            kwargs=kwargs,
+            max_episode_steps=section.max_episode_steps,
+            action_mask=section.action_mask,
+        )
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise _cannot_be_made(section.id, error) from error
+
+
+def _cannot_be_made(spec: Any, error: Exception) -> ConfigError:
+    """The error for an environment whose own code raised, or that lacks something (a refusal of ours)."""
+    name = getattr(spec, "__name__", str(spec))
+    lines = [f"{name} cannot be made: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if not Path(last.filename).is_relative_to(Path(__file__).parent):
+        lines.append(f"raised in {last.filename}:{last.lineno}: {last.line}")
+    alone = f"; uniarena check-env {name} looks at it alone" if isinstance(spec, str) else ""
+    return ConfigError("\n".join(lines), path="environment.id", hint=f"mend it{alone}")
 
 
 def build_agent(exp: Experiment, env: Env) -> Agent:
@@ -77,21 +163,38 @@ def build_agent(exp: Experiment, env: Env) -> Agent:
         device=choose_device(exp.training.device),
     )
     if section.init_from:
-        _init_from(agent, section.init_from)
+        init_from(agent, section.init_from)
     return agent
 
 
-def _init_from(agent: Agent, path: str) -> None:
-    """Networks and statistics of an earlier agent; optimisers, counters and buffers start fresh."""
-    source = Agent.load(path, trust=True)
+def init_from(agent: Agent, path: str) -> None:
+    """Take over networks and statistics of an earlier agent; optimisers, counters and buffers start fresh.
+
+    Only tensors are read: nothing that the checkpoint names is imported.
+
+    Raises:
+        ConfigError: nothing whole is there, or it does not fit this agent.
+    """
+    where = "agent.init_from"
     try:
-        agent.model.load_state_dict(source.model.state_dict())
+        state, _ = checkpoint.load(checkpoint.locate(path), only=("agent",))
+    except CheckpointError as error:
+        raise ConfigError(f"nothing to start from: {error}", where, hint="give a run's or a checkpoint's folder.") from None
+    saved = state["agent"]
+    model = {key.removeprefix("model."): value for key, value in saved["learner"].items() if key.startswith("model.")}
+    try:
+        agent.model.load_state_dict(model)
     except RuntimeError as error:
+        reasons = [line.strip() for line in str(error).splitlines()[1:4]]
         raise ConfigError(
-            f"agent.init_from={path!r} does not fit this agent: {str(error).splitlines()[-1].strip()}",
-            path="agent.init_from",
-            hint="give the same observation and action spaces and the same agent.policy and agent.value as that run.",
+            f"{path} does not fit this agent: " + "\n".join(reason[:200] for reason in reasons),
+            where,
+            hint="use the spaces, wrappers, agent.policy and agent.value of that run (its config.yaml shows them).",
         ) from None
+    if agent.reward_scaler is not None and saved["reward_scaler"] is not None:
+        own = agent.reward_scaler.state_dict()
+        kept = {key: value for key, value in saved["reward_scaler"].items() if key.startswith("moments.")}
+        agent.reward_scaler.load_state_dict({**own, **kept})
 
 
 def choose_device(wanted: str) -> str:
@@ -127,8 +230,8 @@ def choose_threads(wanted: int | str, agent: Agent) -> int:
 def steps_per_update(agent: Agent, env: Env) -> int:
     """Environment steps gathered for one learner update."""
     cfg = agent.learner.cfg
-    rollout = cfg.n_steps * env.num_envs
-    batch = cfg.train_batch_size or rollout
+    rollout = declared(cfg, "n_steps") * env.num_envs
+    batch = declared(cfg, "train_batch_size") or rollout
     return -(-batch // rollout) * rollout
 
 
@@ -138,7 +241,7 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """
     training, notices, result = exp.training, [], {}
-    per_update, epochs = steps_per_update(agent, env), agent.learner.cfg.n_epochs
+    per_update, epochs = steps_per_update(agent, env), declared(agent.learner.cfg, "n_epochs")
     default = {"log": per_update, "save": max(per_update, training.total_timesteps // 5)}
     default["eval"] = max(per_update, training.total_timesteps // 10)
     for name in ("log", "save", "eval"):
@@ -184,7 +287,16 @@ def build_callbacks(
 
 def _build_callback(section: Mapping[str, Any], index: int) -> Any:
     kind, cfg = component("callback", section, f"callbacks.{index}")
-    return kind() if cfg is None else kind(cfg)
+    if cfg is not None:
+        return kind(cfg)
+    try:
+        return kind()
+    except TypeError as error:
+        raise ConfigError(
+            f"this callback cannot be made without arguments: {error}",
+            f"callbacks.{index}.type",
+            hint="give its class a Config for what a config can set, or defaults to its arguments",
+        ) from error
 
 
 def build_trainer(
@@ -195,8 +307,7 @@ def build_trainer(
     quiet: bool = False,
     callbacks: Sequence[Any] = (),
 ) -> tuple[Trainer, list[str]]:
-    """Everything assembled, and notices for the user."""
-    check_components(exp)
+    """Everything assembled, and notices for the user. `check` comes first."""
     with exp.locating():
         env = build_env(exp, training=True)
         try:
@@ -209,29 +320,60 @@ def build_trainer(
                 callbacks=build_callbacks(exp, every, quiet, callbacks),
                 run_dir=run_dir,
                 meta=meta,
-                env_factory=lambda num_envs, seed=None, wrappers=(): build_env(exp, num_envs, extra=wrappers),
+                env_factory=lambda num_envs, seed=None, wrappers=(): build_env(
+                    exp, num_envs, extra=wrappers, run_dir=run_dir
+                ),
             )
         except BaseException:
             env.close()
             raise
-    return trainer, notices
+    return trainer, notices + _scale_notices(trainer)
+
+
+def _scale_notices(trainer: Trainer) -> list[str]:
+    """A word where the first observations are too large for a network to take as they are."""
+    if trainer.agent.normalizer is not None:
+        return []
+    found = large_inputs(trainer.sampler.env.observation_space, trainer.sampler.last_obs)
+    parts = [f"{name or 'observations'} (up to {largest:.3g})" for name, largest in found.items()]
+    if not parts:
+        return []
+    return [
+        f"large inputs: {', '.join(parts)}. Networks learn badly from such numbers; "
+        "add normalize_observation to environment.wrappers, or scale them in the environment"
+    ]
 
 
 def summary(trainer: Trainer) -> str:
-    """Networks, parameters, memory and threads, as shown at the start of a run."""
-    agent, env = trainer.agent, trainer.sampler.env
-    rows = agent.learner.cfg.n_steps * trainer.sampler.columns
-    leaves = [*tree_leaves(trainer.sampler.last_obs)]
-    memory = rows * sum(leaf[0].nbytes for leaf in leaves)
-    parts = [
-        f"{name} {sum(p.numel() for p in part.parameters()):,}" for name, part in agent.model.named_children()
-    ]
-    count = sum(p.numel() for p in agent.model.parameters())
+    """Environment, networks, parameters, memory, threads and frequencies, as shown at the start of a run."""
+    agent, env, columns = trainer.agent, trainer.sampler.env, trainer.sampler.columns
+    cfg = agent.learner.cfg
+    parts = [f"{name} {_count(part):,}" for name, part in agent.model.named_children() if _count(part)]
+    count, threads = _count(agent.model), torch.get_num_threads()
+    rows, epochs = trainer.schedule.rollout_length, trainer.schedule.epochs_per_update
+    memory = rows * columns * sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
+    batch = steps_per_update(agent, env)
+    rollouts = batch // (rows * env.num_envs)
+    gathered = f"{rollouts} rollouts of " if rollouts > 1 else ""
+    minibatch = min(getattr(cfg, "batch_size", None) or batch, batch)
     return (
-        f"{env.env_id}: {env.num_envs} environments, observation {describe(env.observation_space)}, "
+        f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
         f"action {describe(env.action_map.env_space)}\n"
-        f"{agent.spec['learner']['type']}: {count:,} parameters ({', '.join(parts)}), {count * 4 / 2**20:.2f} MiB, "
-        f"on {agent.device} with {torch.get_num_threads()} torch thread(s)\n"
-        f"rollout: {agent.learner.cfg.n_steps} steps x {trainer.sampler.columns} columns, "
-        f"{memory / 2**20:.2f} MiB of observations"
+        f"agent: {agent.spec['learner']['type']}, {count:,} parameters ({', '.join(parts)}; "
+        f"{_size(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
+        f"update: every {batch:,} env steps ({gathered}{rows} steps x {columns}, observations "
+        f"{_size(memory)}), {epochs} epoch{'' if epochs == 1 else 's'} in minibatches of "
+        f"{minibatch:,}"
     )
+
+
+def _size(number: int) -> str:
+    """Bytes as people read them."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number / 2**10:.1f} KiB"
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

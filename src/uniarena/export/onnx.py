@@ -6,8 +6,11 @@ inside. The file is checked against Python before it is handed over.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,20 +72,35 @@ def export_onnx(agent: Agent, path: Path) -> Path:
     names = [key or "obs" for key, _ in tree_paths(obs)]
     path.parent.mkdir(parents=True, exist_ok=True)
     batch = torch.export.Dim("batch", min=1, max=2**20)
-    program = torch.onnx.export(
-        module,
-        tuple(leaves),
-        dynamo=True,
-        input_names=names,
-        output_names=["action"] if outputs == 1 else [f"action.{i}" for i in range(outputs)],
-        dynamic_shapes=(tuple({0: batch} for _ in leaves),),
-        verbose=False,
-    )
-    if program is None:
-        raise ExportError("torch.onnx.export gave no program.")
-    program.save(str(path), external_data=False)
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            module,
+            tuple(leaves),
+            dynamo=True,
+            input_names=names,
+            output_names=["action"] if outputs == 1 else [f"action.{i}" for i in range(outputs)],
+            dynamic_shapes=(tuple({0: batch} for _ in leaves),),
+            verbose=False,
+        )
+        if program is None:
+            raise ExportError("torch.onnx.export gave no program.")
+        program.save(str(path), external_data=False)
     _check(agent, path, names)
     return path
+
+
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Keep back what torch's exporter says of its own parts (missing torchvision, deprecations inside torch)."""
+    exporter = logging.getLogger("torch.onnx")
+    level = exporter.level
+    exporter.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        exporter.setLevel(level)
 
 
 def _examples(agent: Agent, count: int) -> Any:

@@ -1,0 +1,265 @@
+"""The commands. Each returns an `Answer`; `invoke` prints it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from uniarena.cli.answer import (
+    BAD_INPUT,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    Answer,
+    BadInput,
+    failed,
+    failure,
+    stdout_kept,
+)
+
+app = typer.Typer(
+    help="UniArena: train, watch, evaluate, resume and export reinforcement-learning agents.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Let the checkpoint import the module:Class it names.")]
+Saved = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder (its best checkpoint), or a checkpoint's.")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY.PATH=VALUE", help="Secrets, which the saved config does not hold."),
+]
+Config = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CONFIG",
+        help="YAML or JSON files, or recipes such as ppo/cartpole, merged left to right; then key.path=value.",
+    ),
+]
+
+
+def command(name: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+    """Register a command. What it raises becomes an `Answer` here, before the option parser can change it."""
+
+    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Answer:
+            try:
+                return function(*args, **kwargs)
+            except (Exception, KeyboardInterrupt) as error:
+                return failure(error)
+
+        app.command(name=name)(guarded)
+        return function
+
+    return register
+
+
+@command("train")
+def train(
+    config: Config,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder itself; by default a new one under runs/.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Train N times, with seeds from experiment.seed on, and summarise.")
+    ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> Answer:
+    """Train an agent."""
+    from uniarena.config import load
+
+    experiment = load(*_split(config))  # a bad one is answered before anything heavy is imported
+    if print_config:
+        return _resolved(experiment)
+    from uniarena import run as runs
+
+    if seeds is None:
+        return _trained(runs.train(experiment, run_dir=run_dir, quiet=quiet))
+    report = runs.train_seeds(experiment, seeds=seeds, run_dir=run_dir, quiet=quiet)
+    code = FAILED if report.failures else INTERRUPTED if report.interrupted else DONE
+    return Answer(report.to_json(), str(report), code)
+
+
+@command("resume")
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
+    secrets: Secrets = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> Answer:
+    """Continue a run from its newest whole checkpoint, as if it had never stopped."""
+    from uniarena import run as runs
+
+    return _trained(runs.resume(run, secrets or (), quiet=quiet))
+
+
+@command("eval")
+def evaluate(
+    run: Saved,
+    secrets: Secrets = None,
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample actions instead of taking the policy's mode.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the evaluation environments.")] = None,
+    video: Annotated[bool, typer.Option("--video", help="Also record episodes into RUN/videos.")] = False,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> Answer:
+    """Evaluate a trained agent in its own environment."""
+    from uniarena import run as runs
+
+    mode: dict[str, Any] = {
+        "deterministic": not stochastic,
+        "seed": seed,
+        "trust": trust,
+        "secrets": secrets or (),
+    }
+    result = runs.evaluate(run, episodes, **mode)
+    document: dict[str, Any] = {"eval": runs.figures(result)}
+    lines = [_evaluated(result)]
+    if video:
+        files = runs.record(run, **mode)
+        document["videos"] = [str(file) for file in files]
+        lines += [f"video: {file}" for file in files]
+    return Answer(document, "\n".join(lines))
+
+
+@command("export")
+def export(
+    run: Saved,
+    target: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="Where to write; by default policy.onnx in the run's folder.")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the one format of this version.")] = True,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> Answer:
+    """Write the acting policy, normaliser and action scaling inside, and check it against Python."""
+    from uniarena import run as runs
+
+    file = runs.export(run, target, trust=trust)
+    return Answer({"onnx": str(file)}, f"wrote {file}")
+
+
+@command("list")
+def list_names(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="learners, envs, wrappers, networks, recipes, …")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Show what a config can name."""
+    from uniarena.cli import listing
+
+    if kind is None:
+        tables = {name: listing.entries(name) for name in listing.TABLES}
+        return Answer(tables, listing.overview(tables))
+    name = listing.table(kind)
+    if name is None:
+        raise BadInput(listing.nearest(kind))
+    return Answer({name: listing.entries(name)}, listing.text(name))
+
+
+@command("check-env")
+def check_env(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="An environment's id, or module:Class.")],
+    as_json: Json = False,
+) -> Answer:
+    """Check an environment and say what to mend."""
+    from uniarena.envs import checker, ids
+
+    ids.resolve(env)  # an id that nobody knows is bad input, not a fault of an environment
+    problems = checker.check_env(env)
+    code = FAILED if any(problem.is_error for problem in problems) else DONE
+    document = {"env": env, "problems": [problem.to_json() for problem in problems]}
+    return Answer(document, checker.report(env, problems), code)
+
+
+def main() -> NoReturn:
+    """Entry point of the console script and of `python -m uniarena`."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # module:Class of the current folder
+    code = invoke(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said: one more Ctrl-C must not change the exit code
+    sys.exit(code)
+
+
+def invoke(arguments: Sequence[str]) -> int:
+    """Run one command and print its answer → exit code."""
+    as_json = "--json" in arguments
+    with stdout_kept() if as_json and "--help" not in arguments else contextlib.nullcontext():
+        answer = _call(arguments)
+    if answer is None:
+        return DONE
+    answer.show(as_json)
+    return answer.code
+
+
+def _call(arguments: Sequence[str]) -> Answer | None:
+    """The command's answer; None where the option parser gave one itself (`--help`).
+
+    Where it stopped for a reason of its own, such as Ctrl-C while it read the options, it returns an exit code.
+    """
+    try:
+        answer = app(list(arguments), prog_name="uniarena", standalone_mode=False)
+    except Exception as error:
+        if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+            raise
+        error.show()  # a usage error, on stderr
+        return failed("UsageError", str(error), BAD_INPUT)
+    if isinstance(answer, int) and answer:
+        return failed("Exit", "stopped before the command began", answer)
+    return answer if isinstance(answer, Answer) else None
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Files and recipe names, and `key.path=value` overrides."""
+    overrides = [a for a in arguments if "=" in a and not Path(a).exists()]
+    files = [a for a in arguments if a not in overrides]
+    if not files:
+        raise BadInput("name a config file or a recipe before the values, such as: uniarena train ppo/cartpole")
+    return files, overrides
+
+
+def _resolved(experiment: Any) -> Answer:
+    """The configuration in canonical names, its components checked."""
+    from uniarena import assembly
+    from uniarena.config import dump, to_mapping
+
+    assembly.check(experiment)
+    for notice in experiment.notices:
+        print(f"warning: {notice}", file=sys.stderr)
+    return Answer(to_mapping(experiment), dump(experiment).rstrip("\n"))
+
+
+def _trained(result: Any) -> Answer:
+    lines = [
+        f"{result.stop_reason}: {result.env_steps:,} env steps in {result.wall_s:.1f} s of training, "
+        f"set-up {result.setup_s:.1f} s",
+        *([] if result.eval is None else [_evaluated(result.eval)]),
+        f"run folder: {result.run}",
+        "next:",
+        *(f"  {line}" for line in result.next_commands()),
+    ]
+    code = INTERRUPTED if result.stop_reason == "interrupted" else DONE
+    return Answer(result.to_json(), "\n".join(lines), code)
+
+
+def _evaluated(result: Any) -> str:
+    return f"evaluation, {result}"

@@ -1,0 +1,115 @@
+"""What `uniarena list` shows: everything that a config can name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from uniarena import registry
+from uniarena.config import recipes
+
+# Word in the module of a gymnasium environment → what it needs and the extra that brings it.
+_FAMILIES = {
+    "classic_control": ("classic control", "", ""),
+    "box2d": ("Box2D", "Box2D", "box2d"),
+    "mujoco": ("MuJoCo", "mujoco", "mujoco"),
+    "toy_text": ("toy text", "", ""),
+}
+_FORMS = (
+    ("ALE/Pong-v5", "ale_py", "atari"),
+    ("MinAtar/Breakout-v1", "minatar", "minatar"),
+    ("MiniGrid-Empty-8x8-v0", "minigrid", "minigrid"),
+    ("dm_control/cartpole-swingup", "dm_control", "dm-control"),
+    ("metaworld/reach-v3", "metaworld", "metaworld"),
+    ("procgen/coinrun", "envpool", "envpool"),
+    ("envpool/Pong-v5", "envpool", "envpool"),
+    ("gym/CartPole-v1", "gym", "legacy-gym"),
+)
+
+
+def entries(kind: str) -> list[str]:
+    """The names of one table of `TABLES`, sorted."""
+    return TABLES[kind]()
+
+
+def table(word: str) -> str | None:
+    """The table that a word means: `learners`, also `learner`; None where there is none."""
+    word = word.lower().replace("environment", "env").replace("_", "-")
+    for name in TABLES:
+        if word in (name, name.removesuffix("s"), name.removesuffix("es")):
+            return name
+    return None
+
+
+def nearest(word: str) -> str:
+    """What to say of a word that means no table."""
+    near = difflib.get_close_matches(word, TABLES, n=1)
+    known = f"there are {', '.join(TABLES)}"
+    return f"there is no list {word!r}; {known}" + (f". Did you mean {near[0]}?" if near else "")
+
+
+def overview(tables: dict[str, list[str]]) -> str:
+    """All tables as text, one a line."""
+    return "\n".join(f"{name}: {', '.join(names) or '(none)'}" for name, names in tables.items())
+
+
+def text(kind: str) -> str:
+    """One table as text, one name a line."""
+    if kind == "envs":
+        return _environments_as_text()
+    if kind != "recipes":
+        return "\n".join(entries(kind))
+    found = {name: _first_comment(path.read_text(encoding="utf-8")) for name, path in recipes().items()}
+    width = max(map(len, found), default=0)
+    return "\n".join(f"{name:{width}}  {comment}".rstrip() for name, comment in found.items())
+
+
+def _first_comment(content: str) -> str:
+    first = content.partition("\n")[0]
+    return first.lstrip("# ").strip() if first.startswith("#") else ""
+
+
+def _gymnasium() -> dict[str, str]:
+    """Newest ids of Gymnasium's own environments → their family."""
+    import gymnasium
+
+    newest: dict[str, tuple[int, str, str]] = {}
+    for env_id, spec in gymnasium.registry.items():
+        module = str(spec.entry_point).partition(":")[0].split(".")
+        family = next((family for family in _FAMILIES if family in module), None)
+        if family is not None and spec.namespace is None:
+            newest[spec.name] = max(newest.get(spec.name, (-1, "", "")), (spec.version or 0, env_id, family))
+    return {env_id: family for _, env_id, family in newest.values()}
+
+
+def _environments() -> list[str]:
+    return sorted({*registry.names("env"), *_gymnasium()})
+
+
+def _environments_as_text() -> str:
+    known, lines = _gymnasium(), []
+    if own := registry.names("env"):
+        lines.append(f"registered: {', '.join(own)}")
+    for family, (title, module, extra) in _FAMILIES.items():
+        ids = ", ".join(env_id for env_id, of in known.items() if of == family)
+        lines.append(f"{title}{_needs(module, extra)}: {ids}")
+    lines.append("and ids such as")
+    lines += [f"  {env_id}{_needs(module, extra)}" for env_id, module, extra in _FORMS]
+    lines.append("  package.module:Name, your own class or function")
+    return "\n".join(lines)
+
+
+def _needs(module: str, extra: str) -> str:
+    return f' (pip install "uniarena[{extra}]")' if module and find_spec(module) is None else ""
+
+
+def _names(kind: str) -> Callable[[], list[str]]:
+    return _environments if kind == "env" else lambda: registry.names(kind)
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    **{"bonuses" if kind == "bonus" else f"{kind}s": _names(kind) for kind in registry.KINDS},
+    "recipes": lambda: sorted(recipes()),
+}
+"""Name of a table → what gives its entries."""

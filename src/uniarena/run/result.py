@@ -1,0 +1,105 @@
+"""What runs give back, as objects, as the JSON that commands print, and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uniarena.sampling.evaluation import EvalResult
+
+
+def figures(result: EvalResult) -> dict[str, Any]:
+    """An evaluation as `--json` prints it."""
+    names = ("episodes", "return_mean", "return_std", "return_iqm")
+    return {name: getattr(result, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run gives back.
+
+    Attributes:
+        run: the run's folder.
+        env_steps: environment steps over its whole life.
+        setup_s: seconds from the call to the first environment step.
+        wall_s: seconds in the training loop, evaluation apart.
+        eval: the final evaluation; None where the run was interrupted before one.
+        stop_reason: `finished`, `interrupted`, or what a callback said.
+        resumable: it was stopped before its end.
+        trusting: loading it needs `trust`, since its configuration names classes by import path.
+    """
+
+    run: Path
+    env_steps: int
+    setup_s: float
+    wall_s: float
+    eval: EvalResult | None
+    stop_reason: str = "finished"
+    resumable: bool = False
+    trusting: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `uniarena train --json` prints."""
+        return {
+            "run": str(self.run),
+            "env_steps": self.env_steps,
+            "setup_s": round(self.setup_s, 3),
+            "wall_s": round(self.wall_s, 3),
+            "eval": None if self.eval is None else figures(self.eval),
+        }
+
+    def next_commands(self) -> list[str]:
+        """What one may want to do with the run now."""
+        trust = " --trust" if self.trusting else ""
+        resume = [f"uniarena resume {self.run}"] if self.resumable else []
+        return [
+            *resume,
+            f"uniarena eval {self.run}{trust}",
+            f"uniarena eval {self.run} --video{trust}",
+            f"tensorboard --logdir {self.run}",
+            f"uniarena export {self.run} --onnx{trust}",
+        ]
+
+
+@dataclass(frozen=True)
+class SeedsReport:
+    """The same configuration trained with several seeds.
+
+    Attributes:
+        folder: holds a run's folder `seed-<k>` per seed, and `summary.json`.
+        results: seed → result.
+        failures: seed → the error that ended its run.
+        summary: count, mean, std, iqm, interval_95 and values of the final evaluations' mean returns.
+        interrupted: the remaining seeds were left out.
+    """
+
+    folder: Path
+    results: dict[int, Result]
+    failures: dict[int, str]
+    summary: dict[str, Any]
+    interrupted: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `uniarena train --seeds N --json` prints."""
+        return {
+            "folder": str(self.folder),
+            "runs": [{"seed": seed, **result.to_json()} for seed, result in self.results.items()],
+            "failures": [{"seed": seed, "error": error} for seed, error in self.failures.items()],
+            "summary": self.summary,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {seed}: return {result.eval.return_mean:.2f} after {result.env_steps:,} env steps  {result.run}"
+            for seed, result in self.results.items()
+            if result.eval is not None
+        ]
+        lines += [f"seed {seed}: failed: {error}" for seed, error in self.failures.items()]
+        if self.summary["count"]:
+            low, high = self.summary["interval_95"]
+            lines.append(
+                f"over {self.summary['count']} seeds: mean {self.summary['mean']:.2f}, interquartile mean "
+                f"{self.summary['iqm']:.2f} (95 % interval {low:.2f} to {high:.2f})"
+            )
+        return "\n".join([*lines, f"summary: {self.folder / 'summary.json'}"])

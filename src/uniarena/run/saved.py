@@ -1,0 +1,142 @@
+"""Runs on disk: evaluate, record and export what was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from uniarena import assembly, checkpoint
+from uniarena.agent import Agent
+from uniarena.checkpoint import CheckpointError
+from uniarena.config import ConfigError, Experiment, Section, from_text, load
+from uniarena.config.section import REDACTED, find
+from uniarena.sampling.evaluation import EvalResult, evaluate_agent
+
+VIDEOS = 3
+"""Episodes that `record` keeps, unless it is told otherwise."""
+UNUSED_SEEDS = 1_000_000
+"""Distance of the evaluation's seed from the training's."""
+
+
+def evaluate(
+    run: str | Path,
+    episodes: int = 100,
+    *,
+    deterministic: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+    secrets: Sequence[str] = (),
+) -> EvalResult:
+    """Evaluate the agent of a run (its best checkpoint) or of a checkpoint folder in its own environment.
+
+    Args:
+        seed: of the evaluation environments; None: one that training never uses.
+        trust: allow the checkpoint to import the `module:Class` that it names.
+        secrets: `key.path=value` for what the environment needs and was left out of the saved config as a secret.
+
+    Raises:
+        CheckpointError: nothing whole is there, it needs `trust`, or it is an agent without a run.
+    """
+    agent, exp = _load(run, trust, secrets)
+    env = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
+    try:
+        start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
+        return evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=start)
+    finally:
+        env.close()
+
+
+def record(
+    run: str | Path,
+    episodes: int = VIDEOS,
+    *,
+    deterministic: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
+    secrets: Sequence[str] = (),
+) -> list[Path]:
+    """Record episodes into `<run>/videos`, as mp4 where an encoder is installed, else as GIF → the files.
+
+    Arguments and errors as in `evaluate`; a ConfigError where the environment gives no pictures.
+    """
+    agent, exp = _load(run, trust, secrets)
+    section = Section({"type": "record_video", "max_videos": episodes})
+    env: Any = assembly.build_env(exp, 1, extra=[section], run_dir=owner(locate(run)))
+    try:
+        start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
+        evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=start)
+        return list(env.files)
+    finally:
+        env.close()
+
+
+def export(run: str | Path, target: str | Path | None = None, *, trust: bool = False) -> Path:
+    """Write the acting policy as ONNX; by default `policy.onnx` in the run's folder.
+
+    Raises:
+        ExportError: packages are missing, the policy has memory, or the file acts differently.
+    """
+    source = locate(run)
+    alone = owner(source) == source.parent
+    default = source.with_name(f"{source.name}.onnx") if alone else owner(source) / "policy.onnx"
+    return Agent.load(source, device="cpu", trust=trust).export(target or default)
+
+
+def locate(run: str | Path) -> Path:
+    """The checkpoint that a path means: itself, or of a run's folder the best one, else the newest whole one.
+
+    Raises:
+        CheckpointError: nothing whole is there.
+    """
+    path = Path(run)
+    if runs := sorted(path.glob("seed-*/config.yaml")):
+        raise CheckpointError(path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}")
+    return checkpoint.locate(path)
+
+
+def owner(source: Path) -> Path:
+    """The run's folder that a checkpoint belongs to; its own folder's parent where it stands alone."""
+    return source.parent.parent if source.parent.name == "checkpoints" else source.parent
+
+
+def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, Experiment]:
+    """The agent of a checkpoint, and the configuration that was saved with it, as far as evaluation needs it."""
+    source = locate(run)
+    text = checkpoint.read_meta(source).get("config")
+    if text is None:
+        raise CheckpointError(
+            source, "holds an agent alone, without a run's configuration; use uniarena.Agent.load(path).act(obs)."
+        )
+    tree = from_text(text, f"{source / 'manifest.json'} (config)").without("callbacks", "agent")
+    if not trust and (names := imported(tree)):
+        reason = f"would import {names[0]!r}. If you know where it comes from, load it with trust=True."
+        raise CheckpointError(source, reason)
+    overrides = only_secrets(tree, secrets)
+    tree.put("experiment", Section(tree.get("experiment", {})).without("loggers"), tree.where("experiment"))
+    return Agent.load(source, trust=trust), load([tree], overrides)
+
+
+def only_secrets(tree: Section, secrets: Sequence[str]) -> list[str]:
+    """The overrides that give again what a saved config left out.
+
+    Raises:
+        ConfigError: another key is given.
+    """
+    for text in secrets:
+        key = text.partition("=")[0].strip()
+        if find(tree, key)[0] != REDACTED:
+            raise ConfigError(
+                "only secrets that the saved config leaves out can be given here",
+                key,
+                find(tree, key)[1],
+                "leave it out; a new run with other settings can start from this one by agent.init_from",
+            )
+    return list(secrets)
+
+
+def imported(tree: Mapping[str, Any]) -> list[str]:
+    """What a saved config imports by path to make its environment."""
+    section = tree.get("environment", {})
+    names = [section.get("id"), *(wrapper.get("type") for wrapper in section.get("wrappers", ()))]
+    return [str(name) for name in names if ":" in str(name)]

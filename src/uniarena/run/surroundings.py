@@ -1,0 +1,104 @@
+"""What surrounds a training loop: Ctrl-C, the wall-time limit, messages, and the account of a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from uniarena import provenance
+from uniarena.envs import UniArenaNotice
+from uniarena.trainer.trainer import Trainer
+
+log = logging.getLogger("uniarena")
+
+INTERRUPTED, OUT_OF_TIME = "interrupted", "training.max_wall_time is over"
+"""Reasons to stop a run that is not at its end, and can be resumed."""
+
+
+def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
+    """Say where the run stopped and how to go on; keep the whole traceback in the run's log."""
+    with contextlib.suppress(OSError), (folder / provenance.LOG).open("a", encoding="utf-8") as file:
+        file.write(provenance.redact("".join(traceback.format_exception(error)), code=True))
+    steps = f"{trainer.counters.env_steps:,} env steps"
+    if isinstance(error, Exception) and _from_environment(error):
+        error.add_note(f"To look at the environment alone: uniarena check-env {trainer.sampler.env.env_id}")
+    if any((folder / "checkpoints").glob("*/manifest.json")):
+        error.add_note(f"The run stopped at {steps}. To continue from its last checkpoint: uniarena resume {folder}")
+    else:
+        error.add_note(f"The run stopped at {steps}, before its first checkpoint. Its log: {folder / provenance.LOG}")
+
+
+def _from_environment(error: Exception) -> bool:
+    """Whether the error came up while an environment was stepped or reset."""
+    rooms = {Path(frame.filename).parent.name for frame in traceback.extract_tb(error.__traceback__)}
+    return "envs" in rooms
+
+
+@contextlib.contextmanager
+def interrupts(trainer: Trainer) -> Iterator[None]:
+    """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: Any) -> None:
+        if trainer.stop_reason == INTERRUPTED:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt
+        print(
+            "\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)",
+            file=sys.stderr,
+        )
+        trainer.request_stop(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def deadline(trainer: Trainer, seconds: float | None) -> Iterator[None]:
+    """Ask for a clean stop when the wall time is over."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, trainer.request_stop, args=(OUT_OF_TIME,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def messages(folder: Path, quiet: bool) -> Iterator[None]:
+    """Messages go to the run's log and the terminal; notices given as warnings too, each once."""
+    close = provenance.setup_logging(folder, quiet=quiet)
+    said: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UniArenaNotice)
+        usual = warnings.showwarning
+
+        def show(message: Any, category: type[Warning], *place: Any, **rest: Any) -> None:
+            if not issubclass(category, UniArenaNotice):
+                usual(message, category, *place, **rest)
+            elif str(message) not in said:
+                said.add(str(message))
+                log.warning(str(message))
+
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            close()
