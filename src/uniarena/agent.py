@@ -19,11 +19,11 @@ from uniarena.envs.actions import ActionMap
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
-from uniarena.learners.base import Learner, Update
+from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize
-from uniarena.registry import lookup
+from uniarena.registry import import_path, lookup
 from uniarena.seeding import Streams
 from uniarena.values.model import Output, build_model
 
@@ -43,7 +43,7 @@ class Agent:
     """
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        self.spec = spec
+        self.spec = _saved(spec)
         self.observation_space = space_from_json(spec["observation_space"])
         self.action_map = ActionMap.from_json(spec["action_map"])
         self.device = torch.device(spec["device"])
@@ -59,7 +59,7 @@ class Agent:
         self.buffer = self._build_buffer(spec["buffer"])
         self.bonuses = [self._build_bonus(section, i) for i, section in enumerate(spec["intrinsic"])]
         scale = spec["normalize_reward"]
-        gamma = self.learner.cfg.gamma
+        gamma = declared(self.learner.cfg, "gamma")
         self.reward_scaler = (
             None if scale is None else RewardScaler(spec["columns"], **{"gamma": gamma, **scale})
         )
@@ -70,7 +70,7 @@ class Agent:
     def assemble(
         cls,
         env: Env,
-        learner: str | Section = "ppo",
+        learner: str | type | Section = "ppo",
         policy: Section | None = None,
         value: Section | None = None,
         *,
@@ -81,7 +81,7 @@ class Agent:
         """An agent for the spaces of `env`.
 
         Args:
-            learner: registered name, or the YAML section `learner` as a mapping.
+            learner: registered name, class, or the YAML section `learner` as a mapping.
             policy, value: the sections `agent.policy` and `agent.value`; value inherits what it does not set.
             parts: further sections of `agent`: `explorer`, `buffer`, `intrinsic`.
             device: where the networks live.
@@ -101,7 +101,7 @@ class Agent:
             "columns": env.num_envs,
             "seed": seed,
             "device": device,
-            "learner": {"type": learner} if isinstance(learner, str) else dict(learner),
+            "learner": dict(learner) if isinstance(learner, Mapping) else {"type": learner},
             "policy": dict(policy or {}),
             "value": dict(value or {}),
             "explorer": dict(parts.get("explorer") or {"type": "sample"}),
@@ -123,7 +123,7 @@ class Agent:
     def _build_learner(self, section: Section) -> Learner:
         kind = lookup("learner", section["type"])
         cfg = parse(kind.Config, _fields(section), "learner")
-        minimize = Minimize(max_grad_norm=cfg.max_grad_norm)
+        minimize = Minimize(max_grad_norm=declared(cfg, "max_grad_norm"))
         return kind(self.model, cfg, minimize, self.streams.torch("minibatch")).to(self.device)
 
     def _build_buffer(self, section: Section) -> RolloutBuffer:
@@ -131,12 +131,11 @@ class Agent:
         fields = _fields(section)
         if kind is not RolloutBuffer:
             return kind(parse(kind.Config, fields, "agent.buffer"))
-        size = self.learner.cfg.train_batch_size
+        size = declared(self.learner.cfg, "train_batch_size")
         if size is not None and fields.get("train_batch_size") not in (None, size):
             raise ConfigError(
-                f"agent.buffer.train_batch_size={fields['train_batch_size']} contradicts learner.train_batch_size={size}"
-                "; "
-                "set one of them.",
+                f"agent.buffer.train_batch_size={fields['train_batch_size']} contradicts "
+                f"learner.train_batch_size={size}; set one of them.",
                 path="agent.buffer.train_batch_size",
             )
         cfg = parse(RolloutBufferConfig, fields, "agent.buffer")
@@ -203,9 +202,16 @@ class Agent:
         if self.normalizer is not None:
             self.normalizer.accumulate(rollout.rows.obs, rollout.rows.valid)
         if self.reward_scaler is not None:
+            self._fit_scaler(rollout.B)
             self.reward_scaler.update(rollout.rows)
         self.buffer.add(rollout)
         return rollout
+
+    def _fit_scaler(self, columns: int) -> None:
+        """A return for each column: there are several to an environment where it has several agents."""
+        assert self.reward_scaler is not None
+        if len(self.reward_scaler.returns) != columns:
+            self.reward_scaler.returns = self.reward_scaler.returns.new_zeros(columns)
 
     def _weighted(self, bonus: Any, rollout: Rollout) -> Tensor:
         return bonus.weight(self._progress) * bonus.bonus(rollout)
@@ -221,7 +227,7 @@ class Agent:
             self.learner.set_progress(progress)
         rollout = self.buffer.sample(self.streams.torch("buffer"))
         rows = rollout.rows
-        discount = self.learner.cfg.gamma * (~rows.terminated).to(rows.reward.dtype)
+        discount = declared(self.learner.cfg, "gamma") * (~rows.terminated).to(rows.reward.dtype)
         update = self.learner.update(
             replace(rollout, rows=rows.replace(reward=self._reward(rows), discount=discount))
         )
@@ -271,6 +277,7 @@ class Agent:
         for bonus, saved in zip(self.bonuses, state["bonuses"], strict=True):
             bonus.load_state_dict(saved)
         if self.reward_scaler is not None:
+            self._fit_scaler(len(state["reward_scaler"]["returns"]))
             self.reward_scaler.load_state_dict(state["reward_scaler"])
         self._progress = state["progress"]
 
@@ -349,6 +356,15 @@ def _space_shapes(space: Any, prefix: str = "") -> Sequence[tuple[str, tuple[int
 
 def _available(device: str) -> bool:
     return device == "cpu" or (device.startswith("cuda") and torch.cuda.is_available())
+
+
+def _saved(value: Any) -> Any:
+    """A spec as checkpoints keep it: classes given from Python by their import paths."""
+    if isinstance(value, Mapping):
+        return {key: _saved(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_saved(entry) for entry in value]
+    return import_path(value) if callable(value) else value
 
 
 def _fields(section: Section) -> dict[str, Any]:

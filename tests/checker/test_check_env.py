@@ -132,7 +132,7 @@ GOOD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("env", GOOD, ids=str)
+@pytest.mark.parametrize("env", GOOD)
 def test_good_environments_give_no_problems(env: Any):
     assert check_env(env, steps=30) == [], report("env", check_env(env, steps=30))
 
@@ -321,7 +321,6 @@ def test_a_vector_environment_of_faulty_ones_is_checked_column_by_column():
         type("NoInit", (), {"__init__": lambda self, needed: None}),
         [],
     ],
-    ids=str,
 )
 def test_what_is_no_environment_is_told_and_never_crashes(env: Any):
     assert check_env(env) != []

@@ -1,5 +1,7 @@
 """Episode returns and lengths across chunk borders, equal to a plain loop."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,14 +10,18 @@ from uniarena.batch import Batch, Rollout
 from uniarena.sampling.episodes import EpisodeTracker
 
 
-def chunk(reward: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, valid: torch.Tensor) -> Rollout:
+def chunk(
+    reward: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, valid: torch.Tensor
+) -> Rollout:
     shape = reward.shape
     rows = Batch(shape, reward=reward, terminated=terminated, truncated=truncated, valid=valid)
     empty = Batch((shape[1],), is_first=torch.zeros(shape[1], dtype=torch.bool))
     return Rollout(rows, empty, empty)
 
 
-@given(seed=st.integers(0, 10_000), steps=st.integers(1, 12), columns=st.integers(1, 3), cuts=st.integers(1, 4))
+@given(
+    seed=st.integers(0, 10_000), steps=st.integers(1, 12), columns=st.integers(1, 3), cuts=st.integers(1, 4)
+)
 def test_equals_a_plain_loop_over_any_chunking(seed: int, steps: int, columns: int, cuts: int) -> None:
     gen = torch.Generator().manual_seed(seed)
     total = steps * cuts
@@ -43,16 +49,25 @@ def test_equals_a_plain_loop_over_any_chunking(seed: int, steps: int, columns: i
     assert [(e.env, e.episode_return, e.length) for e in found] == expected
 
 
-def test_a_declared_boundary_is_not_an_episode() -> None:
-    reward = torch.ones(3, 2)
-    none = torch.zeros(3, 2, dtype=torch.bool)
+def test_an_episode_that_a_declared_boundary_cut_is_not_reported() -> None:
+    """Three columns end in the last row: by termination, by their own time limit, and by the boundary."""
+    reward, none = torch.ones(3, 3), torch.zeros(3, 3, dtype=torch.bool)
     terminated, truncated = none.clone(), none.clone()
-    terminated[2, 0], truncated[2, 1] = True, True
+    terminated[2, 0], truncated[2, 1:] = True, True
+    rollout = chunk(reward, terminated, truncated, ~none)
+    cut = replace(rollout, last=rollout.last.replace(cut=torch.tensor([False, False, True])))
     tracker = EpisodeTracker()
-    found = tracker.update(chunk(reward, terminated, truncated, ~none), cut_last=True)
-    assert [(e.env, e.episode_return) for e in found] == [(0, 3.0)]
+    assert [(e.env, e.episode_return) for e in tracker.update(cut)] == [(0, 3.0), (1, 3.0)]
     again = tracker.update(chunk(reward, none, terminated | truncated, ~none))
-    assert [e.length for e in again] == [3, 3], "the cut episode must not leak into the next one"
+    assert [e.length for e in again] == [3, 3, 3], "the cut episode must not leak into the next one"
+
+
+def test_returns_are_in_the_reward_before_wrappers_changed_it() -> None:
+    reward, done = torch.ones(2, 1), torch.tensor([[False], [True]])
+    none = torch.zeros_like(done)
+    rollout = chunk(reward, done, none, torch.tensor([[True], [True]]))
+    raw = replace(rollout, rows=rollout.rows.replace(info={"raw_reward": reward * 7}))
+    assert EpisodeTracker().update(raw)[0].episode_return == 14.0
 
 
 def test_further_reward_streams_are_summed_beside() -> None:

@@ -134,7 +134,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize("value", EXACT, ids=lambda value: f"{type(value).__name__}-{str(value)[:20]!a}")
+@pytest.mark.parametrize("value", EXACT, ids=[f"{i}-{type(value).__name__}" for i, value in enumerate(EXACT)])
 def test_value_comes_back_bit_for_bit(value: object, tmp_path: Path) -> None:
     state = {"key": value, "inside": {"deeper": [value, (value,)]}}
     save(tmp_path / "c", state, {})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from uniarena.batch import Batch, Rollout
 from uniarena.config import config
@@ -50,7 +52,8 @@ class RolloutBuffer:
         if not self._parts:
             raise RuntimeError("the rollout buffer is empty; add a rollout before sampling.")
         parts, self._parts, self.size = self._parts, [], 0
-        return Rollout.join(parts)
+        device = parts[-1].rows.reward.device  # those that a checkpoint kept are on the CPU
+        return Rollout.join(_alike([part.to(device) for part in parts]))
 
     def state_dict(self) -> dict[str, Any]:
         return {"parts": [_to_state(part) for part in self._parts]}
@@ -58,6 +61,20 @@ class RolloutBuffer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._parts = [_from_state(part) for part in state["parts"]]
         self.size = sum(int(part.rows.valid.sum()) for part in self._parts)
+
+
+def _alike(parts: list[Rollout]) -> list[Rollout]:
+    """The same figures in every rollout: `info` has NaN where an environment said nothing in a whole chunk."""
+    infos = [part.rows.get("info", {}) for part in parts]
+    names = dict.fromkeys(name for info in infos for name in info)
+    if all(len(info) == len(names) for info in infos):
+        return parts
+
+    def filled(part: Rollout, info: dict[str, Tensor]) -> Rollout:
+        nothing = torch.full_like(part.rows.reward, torch.nan)
+        return replace(part, rows=part.rows.replace(info={name: info.get(name, nothing) for name in names}))
+
+    return [filled(part, info) for part, info in zip(parts, infos, strict=True)]
 
 
 def _to_state(rollout: Rollout) -> dict[str, Any]:

@@ -21,20 +21,25 @@ def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
     """The most recently written whole checkpoint inside `folder`, and the broken ones passed over with the
     reason.
 
-    Only damage newer than the answer is sure to be listed: older checkpoints are not read in full.
+    A best one that the run cannot continue from exactly (`exact: false` in its meta) is the answer only where there is
+    no other: the run is to go on as if it had never stopped. Only damage newer than the answer is sure to be listed:
+    older checkpoints are not read in full.
 
     Raises:
         CheckpointError: there is no whole checkpoint.
     """
     folder = Path(folder)
     broken: list[tuple[Path, str]] = []
-    dated: list[tuple[int, Path]] = []
+    dated: list[tuple[bool, int, Path]] = []
     for path in _candidates(folder):
         try:
-            dated.append((read_manifest(path)["created"], path))
+            manifest = read_manifest(path)
+            meta = manifest["meta"]
+            side = meta.get("kind") == "best" and not meta.get("exact", True)
+            dated.append((not side, manifest["created"], path))
         except CheckpointError as error:
             broken.append((path, str(error)))
-    for _, path in sorted(dated, reverse=True):
+    for *_, path in sorted(dated, reverse=True):
         try:
             verify(path)
             return path, broken

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -66,6 +67,10 @@ def make_env(
         max_episode_steps: time limit in steps.
         action_mask: `auto`, `info`, `none`, or the key of info or of the observation that holds the mask.
 
+    Returns:
+        The environment. Unless `spec` was an object, its `factory(num_envs, seed, wrappers)` makes another of
+        the same pipeline, as evaluation needs one.
+
     Raises:
         ConfigError: unknown ids, missing packages (with the extra to install), spaces or combinations that
             cannot work.
@@ -79,6 +84,7 @@ def make_env(
         )
     if num_envs < 1:
         raise ConfigError(f"num_envs is {num_envs}; expected 1 or more", path="environment.num_envs")
+    wrappers = [wrappers] if isinstance(wrappers, (str, Mapping)) else wrappers
     wraps, outer = _split(wrappers)
     order = _Order(num_envs, vectorization, seed, dict(kwargs or {}), max_episode_steps, action_mask, wraps)
     env = _build(spec, order)
@@ -89,7 +95,32 @@ def make_env(
     except Exception:
         env.close()
         raise
+    entries = list(spec) if isinstance(spec, (list, tuple)) else [spec]
+    if all(isinstance(entry, str) or _is_maker(entry) for entry in entries):
+        options: dict[str, Any] = {
+            "vectorization": vectorization,
+            "max_episode_steps": max_episode_steps,
+            "action_mask": action_mask,
+        }
+        env.factory = partial(_again, spec, tuple(wrappers), dict(kwargs or {}), options)  # type: ignore[attr-defined]
     return env
+
+
+def _again(
+    spec: Any,
+    given: Sequence[Any],
+    kwargs: dict[str, Any],
+    options: dict[str, Any],
+    num_envs: int,
+    seed: int | None = None,
+    wrappers: Sequence[Any] = (),
+) -> Env:
+    """The same pipeline once more, with further wrappers around it; pictures are asked for where they are recorded."""
+    if any(isinstance(item, Mapping) and item.get("type") == "record_video" for item in wrappers):
+        kwargs = {"render_mode": "rgb_array", **kwargs}
+    if isinstance(spec, (list, tuple)):
+        spec = [spec[column % len(spec)] for column in range(num_envs)]
+    return make_env(spec, num_envs, wrappers=(*given, *wrappers), seed=seed, kwargs=kwargs, **options)
 
 
 def _build(spec: Any, order: _Order) -> Env:
@@ -290,8 +321,6 @@ class _Given:
 
 def _split(wrappers: Sequence[Any]) -> tuple[list[Wrap], list[tuple[int, Any]]]:
     """Gymnasium's wrappers, for each single environment, and ours, with their place in the list."""
-    if isinstance(wrappers, (str, Mapping)):
-        wrappers = [wrappers]
     inner: list[Wrap] = []
     outer: list[tuple[int, Any]] = []
     for index, item in enumerate(wrappers):

@@ -82,9 +82,11 @@ class VectorEnvs:
             ValueError: a partial reset of a vector environment that has none.
         """
         seed, self._seed = (self._seed if seed is None else seed), None
-        if seed is not None:
-            self.action_space.seed(seed)
-            self.vector.single_observation_space.seed(seed)
+        if seed is not None:  # what their sample() draws; unseeded, they begin differently in every process
+            for space in (self.action_space, self.vector.single_observation_space):
+                space.seed(seed)
+            self.vector.action_space.seed(seed)
+            self.vector.observation_space.seed(seed)
         rows = None if mask is None or np.all(mask) else np.array(mask, bool)
         if rows is None:
             obs, info = self._guard("reset", seed=self._seeds(seed), options=options)
@@ -252,9 +254,10 @@ class VectorEnvs:
         except (EOFError, ConnectionError) as error:
             self._broken = True
             raise WorkerError(f"{method} of {self.env_id}: {describe_loss(self.vector)}") from error
-        except Exception as error:
+        except BaseException as error:  # Ctrl-C too: workers may not have been heard to the end
             self._broken = True
-            error.add_note(f"in {method} of {self.env_id}")
+            if isinstance(error, Exception):
+                error.add_note(f"in {method} of {self.env_id}")
             raise
 
 

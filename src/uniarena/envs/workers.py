@@ -28,6 +28,7 @@ from uniarena.envs.column import (
 )
 from uniarena.envs.info import plain_info, reports
 from uniarena.envs.native import load_native, native_state
+from uniarena.seeding import global_state, seed_globals, set_global_state
 
 Maker = Callable[[], gym.Env]
 
@@ -38,11 +39,12 @@ class Column(gym.Wrapper):
     Args:
         env: the environment.
         index: its column.
+        process: it is alone in a process, whose global random streams are then its own: seeded and saved with it.
     """
 
-    def __init__(self, env: gym.Env, index: int) -> None:
+    def __init__(self, env: gym.Env, index: int, process: bool = False) -> None:
         super().__init__(env)
-        self.index = index
+        self.index, self.process = index, process
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -50,6 +52,8 @@ class Column(gym.Wrapper):
         """Reset; with a seed, the spaces' own sampling is seeded too."""
         if seed is not None:
             seed_spaces(self.env, seed)
+            if self.process:
+                seed_globals(seed)
         obs, _ = unpack_reset(self.env.reset(seed=seed, options=options), self.env)
         return obs, {}
 
@@ -66,11 +70,14 @@ class Column(gym.Wrapper):
 
     def column_state(self) -> dict[str, Any] | None:
         """Native state of what is inside."""
-        return native_state(self.env)
+        state = native_state(self.env)
+        return state if state is None or not self.process else {**state, "globals": global_state()}
 
     def load_column_state(self, states: Sequence[dict[str, Any]]) -> None:
         """Take the state of this column from those of all."""
         load_native(self.env, states[self.index])
+        if self.process:
+            set_global_state(states[self.index]["globals"])
 
     def base_get(self, name: str) -> Any:
         """Attribute of the base environment."""
@@ -105,10 +112,11 @@ class ColumnMaker:
 
     def __call__(self) -> gym.Env:
         """The environment in its `Column`."""
-        if os.getpid() != self.parent:
+        process = os.getpid() != self.parent
+        if process:
             # Ctrl-C goes to the whole group; the parent decides how a run ends, and closes us
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return Column(self.make(), self.index)
+        return Column(self.make(), self.index, process)
 
 
 def sync_vector(makers: Sequence[Maker]) -> SyncVectorEnv:

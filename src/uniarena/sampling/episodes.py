@@ -40,20 +40,24 @@ class EpisodeTracker:
         self._sums: dict[str, np.ndarray] = {}
         self._length: np.ndarray | None = None
 
-    def update(
-        self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None, cut_last: bool = False
-    ) -> list[Episode]:
+    def update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None) -> list[Episode]:
         """Account for a chunk → the episodes that ended in it, in order of time.
+
+        The return is in the environment's own reward: `info["raw_reward"]` where wrappers changed it. Episodes that a
+        declared boundary cut after the last row (`last.cut`) are dropped, not reported.
 
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
-            cut_last: the last row's truncations are a declared boundary; those episodes are dropped, not reported.
         """
         rows = rollout.rows
+        info = rows.get("info", {})
         valid = rows.valid.cpu().numpy()
         end = (rows.terminated | rows.truncated).cpu().numpy()
-        values = {"return": rows.reward, **(streams or {})}
-        arrays = {name: value.cpu().numpy().astype(np.float64) * valid for name, value in values.items()}
+        cut = rollout.last.cut.cpu().numpy() if "cut" in rollout.last else np.zeros(rollout.B, dtype=bool)
+        values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
+        arrays = {
+            name: np.where(valid, x.cpu().numpy().astype(np.float64), 0.0) for name, x in values.items()
+        }
         if self._length is None:
             self._length = np.zeros(rollout.B, dtype=np.int64)
         # cumulative sums over the chunk; an episode's total is the difference between its end and the end before
@@ -62,16 +66,14 @@ class EpisodeTracker:
         carry = {name: self._sums.get(name, np.zeros(rollout.B)).copy() for name in arrays}
         length = self._length.copy()
         episodes = []
-        success = (
-            rows.info["is_success"].cpu().numpy() if "info" in rows and "is_success" in rows.info else None
-        )
+        success = info["is_success"].cpu().numpy() if "is_success" in info else None
         for t, b in np.argwhere(end):
             totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
             count = int(length[b] + steps[t, b])
             for name in arrays:
                 carry[name][b] = -cumulative[name][t, b]
             length[b] = -steps[t, b]
-            if cut_last and t == rollout.T - 1 and not bool(rows.terminated[t, b]):
+            if t == rollout.T - 1 and cut[b]:
                 continue
             flag = float("nan") if success is None else float(success[t, b])
             episodes.append(Episode(int(b), int(t), totals.pop("return"), count, totals, flag))

@@ -7,7 +7,8 @@ one pass at its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
 from uniarena.explorers.actor import Actor
-from uniarena.seeding import Streams
+from uniarena.seeding import Streams, preserved_globals, seed_globals
 
 
 class _Chunk:
@@ -41,6 +42,21 @@ class _Chunk:
             self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first)
         )
         self.write_valid = self.writer(self.valid)
+        self.next_obs: Tree | None = None  # dense successors, where the environment gives them
+        self.write_info: dict[str, Any] = {}
+
+    def dense(self) -> Tree:
+        """Memory of the successors, kept from chunk to chunk."""
+        if self.next_obs is None:
+            self.next_obs = tree_map(lambda leaf: torch.zeros_like(leaf[:-1]), self.obs)
+        return self.next_obs
+
+    def figure(self, info: dict[str, Tensor], name: str) -> Any:
+        """What a figure of this chunk is written through; NaN where a column says nothing."""
+        if name not in info:
+            info[name] = torch.full_like(self.reward, torch.nan)
+            self.write_info[name] = self.writer(info[name])
+        return self.write_info[name]
 
     def _like(self, rows: int, leaf: Any) -> Tensor:
         leaf = torch.as_tensor(leaf)
@@ -58,11 +74,20 @@ class LocalSampler:
         env: the batched environment; reset here, with a seed from the stream `env`.
         streams: named generators; action noise comes from `act`.
         records: what the learner must know of the behaviour policy (`log_prob`).
+        device: where the actor computes and rollouts are handed on; None: where the environment is.
     """
 
-    def __init__(self, env: Env, streams: Streams, records: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        env: Env,
+        streams: Streams,
+        records: Sequence[str] = (),
+        device: torch.device | str | None = None,
+    ) -> None:
         self.env, self.streams, self.records = env, streams, tuple(records)
-        self.generator = streams.torch("act", device=env.device)
+        self.device = _exact(env.device if device is None else device)
+        self.crosses = self.device != _exact(env.device)  # every row goes there and every action comes back
+        self.generator = streams.torch("act", device=self.device)
         self._obs = tree_map(_owned, env.reset(seed=streams.seed_for("env")))
         self._is_first: Any = torch.ones(len(tree_leaves(self._obs)[0]), dtype=torch.bool, device=env.device)
         self._state: Tree | None = None
@@ -84,7 +109,7 @@ class LocalSampler:
     def publish(self, actor: Actor, version: int) -> None:
         """Act with `actor` from the next chunk on. In this process it acts on the live parameters, without a copy."""
         if self._state is None:
-            self._state = actor.initial_state(self.columns)
+            self._state = self._there(actor.initial_state(self.columns))
         self._actor, self._version = actor, version
 
     def collect(self, steps: int, boundary: bool = False) -> Rollout:
@@ -103,19 +128,19 @@ class LocalSampler:
             raise RuntimeError("collect() before publish(): publish an actor first.")
         rows = -(-steps // self.columns)
         chunk = self._prepare(rows, actor)
-        # recurrent states enter the learner's graph later, which inference tensors cannot
-        with torch.inference_mode() if self._state is None else torch.no_grad():
+        with torch.no_grad():
             noise = actor.noise(rows, self.columns, self.generator)
-            ended, states, info = self._step(chunk, actor, noise)
+        ended, states, info = self._step(chunk, actor, noise)
         self._keep_last(chunk)
         batch = self._rows(chunk, states[:-1], info)
-        if boundary:
-            self._declare_boundary(chunk, ended, states[-1])
-        rollout = self._rollout(batch, chunk, ended, states)
+        cut = self._declare_boundary(chunk, ended, states[-1]) if boundary else None
+        rollout = self._rollout(batch, chunk, ended, states, cut)
+        if self.crosses:
+            rollout = rollout.to(self.device)
         if "log_prob" in self.records:
             with torch.no_grad():
-                batch = batch.replace(log_prob=actor.log_prob(batch))
-            rollout = Rollout(batch, rollout.start, rollout.last, rollout.ended, rollout.has_final_obs)
+                log_prob = actor.log_prob(rollout.rows)
+            rollout = replace(rollout, rows=rollout.rows.replace(log_prob=log_prob))
         return rollout
 
     def _prepare(self, rows: int, actor: Actor) -> _Chunk:
@@ -132,27 +157,32 @@ class LocalSampler:
 
     def _probe_action(self, actor: Actor) -> Tree:
         """An action of the right structure, from a generator of its own so that the acting stream does not move."""
-        generator = torch.Generator(device=self.env.device)
+        generator = torch.Generator(device=self.device)
         generator.manual_seed(0)
-        noise = actor.noise(1, self.columns, generator)
-        obs = tree_map(lambda leaf: torch.as_tensor(leaf, device=self.env.device), self._obs)
-        obs = tree_map(lambda leaf: leaf.float() if leaf.dtype == torch.float64 else leaf, obs)
-        row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
-        with torch.no_grad():
-            return actor.act(obs, self._state, self._is_first, row, generator)[0]
+        obs = tree_map(lambda leaf: _float32(torch.as_tensor(leaf, device=self.device)), self._obs)
+        first = self._is_first.to(self.device)
+        with torch.no_grad(), preserved_globals():  # a user's module may draw from the global streams
+            noise = actor.noise(1, self.columns, generator)
+            row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
+            return actor.act(obs, self._state, first, row, generator)[0]
 
     def _step(
         self, chunk: _Chunk, actor: Actor, noise: Tree | None
     ) -> tuple[list[Any], list[Any], dict[str, Any]]:
         """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures."""
-        env, act, generator, tensor = self.env, actor.act, self.generator, chunk.tensor
+        env, generator, tensor = self.env, self.generator, chunk.tensor
+        act = self._across(actor) if self.crosses else actor.act
+        quiet = (
+            torch.no_grad()
+        )  # around the policy alone: an environment may have networks of its own to train
         reward, terminated, truncated, is_first = chunk.scalars
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
         state, ended, states, info = self._state, [], [self._state], {}  # type: ignore[var-annotated]
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         for t in range(chunk.rows):
-            action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
+            with quiet:
+                action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
             if single_action:
                 if not tensor:
                     action = action.numpy()
@@ -194,14 +224,24 @@ class LocalSampler:
         if step.final is not None:
             ended.append((t, step.final, state))
         if step.next_obs is not None:
-            if "next_obs" not in info:
-                info["next_obs"] = tree_map(lambda leaf: torch.zeros_like(leaf[:-1]), chunk.obs)
-            for write, leaf in zip(tree_leaves(info["next_obs"]), tree_leaves(step.next_obs), strict=True):
+            for write, leaf in zip(tree_leaves(chunk.dense()), tree_leaves(step.next_obs), strict=True):
                 write[t] = leaf
         for name, value in step.info.items():
-            if name not in info:
-                info[name] = torch.full(tuple(chunk.reward.shape), torch.nan, device=chunk.device)
-            info[name][t] = torch.as_tensor(value, dtype=torch.float32)
+            chunk.figure(info, name)[t] = value
+
+    def _across(self, actor: Actor) -> Callable[..., tuple[Tree, Tree | None]]:
+        """The actor's `act` where it computes on another device than the environment is on."""
+        home = self.env.device
+
+        def act(obs: Tree, state: Tree, is_first: Tensor, *rest: Any) -> tuple[Tree, Tree | None]:
+            action, state = actor.act(self._there(obs), state, is_first.to(self.device), *rest)
+            return tree_map(lambda leaf: leaf.to(home), action), state
+
+        return act
+
+    def _there(self, tree: Tree | None) -> Tree | None:
+        """A tree of tensors on the actor's device."""
+        return None if tree is None else tree_map(lambda leaf: leaf.to(self.device), tree)
 
     def _keep_last(self, chunk: _Chunk) -> None:
         self._obs = tree_map(lambda leaf: leaf[-1].clone(), chunk.obs)
@@ -219,16 +259,16 @@ class LocalSampler:
             "is_first": chunk.is_first[:-1],
             "valid": chunk.valid,
         }
-        if "next_obs" in info:
-            fields["next_obs"] = info.pop("next_obs")
+        if chunk.next_obs is not None:
+            fields["next_obs"] = chunk.next_obs
         if info:
             fields["info"] = info
         if states and states[0] is not None:
             fields["state"] = tree_map(lambda *leaves: torch.stack(leaves), *states)
         return Batch((chunk.rows, self.columns), fields)
 
-    def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> None:
-        """Cut every running episode after the last row; reset all columns with a seed that a resume draws again."""
+    def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> Tensor:
+        """Cut every running episode after the last row and reset all columns → which ones were cut, `[B]`."""
         running = ~(chunk.terminated[-1] | chunk.truncated[-1]) & chunk.valid[-1]
         index = running.nonzero().squeeze(1)
         obs = tree_map(lambda leaf: torch.as_tensor(leaf)[index], self._obs)
@@ -236,21 +276,30 @@ class LocalSampler:
         chunk.truncated[-1] |= running
         self._boundaries += 1
         self._reset()
+        return running
 
     def _reset(self) -> None:
+        """Begin all columns with a seed that a resumed run draws again, also for code that uses global streams."""
         seed = self.streams.seed_for(f"env/boundary/{self._boundaries}")
-        self._obs = tree_map(_owned, self.env.reset(seed=seed))
+        with preserved_globals():
+            seed_globals(seed)
+            self._obs = tree_map(_owned, self.env.reset(seed=seed))
         self._is_first = torch.ones_like(self._is_first)
 
-    def _rollout(self, rows: Batch, chunk: _Chunk, ended: list[Any], states: list[Any]) -> Rollout:
-        columns = (self.columns,)
-        recurrent = states[0] is not None
+    def _rollout(
+        self, rows: Batch, chunk: _Chunk, ended: list[Any], states: list[Any], cut: Tensor | None
+    ) -> Rollout:
+        columns, recurrent = (self.columns,), states[0] is not None
         start = Batch(columns, is_first=chunk.is_first[0], **({"state": states[0]} if recurrent else {}))
-        last_obs = tree_map(lambda leaf: torch.as_tensor(leaf), self._obs)
-        last = Batch(
-            columns, obs=last_obs, is_first=self._is_first, **({"state": states[-1]} if recurrent else {})
+        last: dict[str, Tree] = {
+            "obs": tree_map(lambda leaf: torch.as_tensor(leaf), self._obs),
+            "is_first": self._is_first,
+        }
+        last |= {"state": states[-1]} if recurrent else {}
+        last |= {} if cut is None else {"cut": cut}
+        return Rollout(
+            rows, start, Batch(columns, last), self._ended(ended, recurrent), self.env.has_final_obs
         )
-        return Rollout(rows, start, last, self._ended(ended, recurrent), self.env.has_final_obs)
 
     def _ended(self, ended: list[Any], recurrent: bool) -> Batch | None:
         parts = []
@@ -283,16 +332,23 @@ class LocalSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; without native state, as after the last declared boundary."""
         self._boundaries = state["boundaries"]
-        self._state = state["state"]
+        self._state = self._there(state["state"])
         if state["env"] is None:
             self._reset()
             return
         self.env.load_state_dict(state["env"])
-        self._obs, self._is_first = state["obs"], torch.as_tensor(state["is_first"])
+        home = self.env.device
+        self._obs = tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, Tensor) else leaf, state["obs"])
+        self._is_first = torch.as_tensor(state["is_first"]).to(home)
 
 
 def _owned(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else np.array(leaf)
+
+
+def _exact(device: torch.device | str) -> torch.device:
+    """With its index: `cuda` and `cuda:0` may be one device."""
+    return torch.empty(0, device=device).device
 
 
 def _float32(leaf: Tensor) -> Tensor:

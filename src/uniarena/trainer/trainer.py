@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -15,10 +15,13 @@ from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
 from uniarena.envs.protocol import Env
+from uniarena.learners.base import declared
 from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
 from uniarena.trainer.schedule import Counters, OnPolicySchedule
+
+_log = logging.getLogger(__name__)
 
 
 class Trainer:
@@ -50,8 +53,9 @@ class Trainer:
     ) -> None:
         self.agent, self.run_dir, self.meta = agent, run_dir, meta or {}
         self.streams: Streams = agent.streams
-        self.sampler = LocalSampler(env, self.streams, records=agent.learner.records)
-        self.schedule = OnPolicySchedule(agent.learner.cfg.n_steps, agent.learner.cfg.n_epochs)
+        self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
+        cfg = agent.learner.cfg
+        self.schedule = OnPolicySchedule(declared(cfg, "n_steps"), declared(cfg, "n_epochs"))
         self.callbacks = list(callbacks)
         self.counters, self.episodes = Counters(), EpisodeTracker()
         self.metrics: dict[str, float] = {}
@@ -62,19 +66,24 @@ class Trainer:
         self.last_evaluation: Any = None
         self._factory = env_factory or getattr(env, "factory", None)
         self._user_figures: dict[str, list[float]] = {}
-        self._resumed = False
+        self._resumed = self._over = False
         self._listeners = self._find_listeners()
 
     # -- the loop ------------------------------------------------------------------------------------------------
     def fit(self, env_steps: int) -> Counters:
         """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop.
 
+        A stop that was asked for before the call, by a signal or a timer, is a stop; one that ended an earlier call is
+        forgotten.
+
         Raises:
             ValueError: `env_steps` is not positive.
         """
         if env_steps <= 0:
             raise ValueError(f"fit(env_steps={env_steps}): give a positive number of environment steps.")
-        self.total_env_steps, self.should_stop, self.stop_reason = env_steps, False, "finished"
+        if self._over:
+            self.should_stop, self.stop_reason, self._over = False, "finished", False
+        self.total_env_steps = env_steps
         self.agent.learner.minimize.hook = self._learn_step_hook()
         try:
             self.emit(events.TrainingStart(self._resumed))
@@ -86,10 +95,10 @@ class Trainer:
                 self.loop_seconds += elapsed
             self.emit(events.TrainingEnd(self.stop_reason))
         except BaseException as error:
-            self.emit(events.ExceptionRaised(error))
+            self._tell(error)
             raise
         finally:
-            self.agent.learner.minimize.hook = None
+            self._over, self.agent.learner.minimize.hook = True, None
         return self.counters
 
     def _iteration(self) -> None:
@@ -97,7 +106,7 @@ class Trainer:
         boundary = self._boundary_due()
         wanted = self.schedule.env_steps(self.counters, self.sampler.columns, self.total_env_steps)
         rollout = self.agent.observe(self.sampler.collect(wanted, boundary=boundary))
-        self._account(rollout, boundary)
+        self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
             update = self.agent.update(self.progress)
@@ -143,6 +152,15 @@ class Trainer:
             with preserved_globals():
                 listener(self, event)
 
+    def _tell(self, error: BaseException) -> None:
+        """Every callback hears of the error, also where one of them fails at it; the first error is the one raised."""
+        for listener in self._listeners[events.ExceptionRaised]:
+            try:
+                with preserved_globals():
+                    listener(self, events.ExceptionRaised(error))
+            except Exception:
+                _log.exception("a callback failed in on_exception")
+
     def listens(self, event: type) -> bool:
         return bool(self._listeners.get(event))
 
@@ -156,13 +174,13 @@ class Trainer:
     def _learn_step_hook(self) -> Callable[[events.LearnStep], None] | None:
         return self.emit if self.listens(events.LearnStep) else None
 
-    def _account(self, rollout: Rollout, boundary: bool) -> None:
+    def _account(self, rollout: Rollout) -> None:
         """Counters and episode figures of a chunk, and its events replayed in order of time."""
         valid = rollout.rows.valid
         before, rows = self.counters.env_steps, int(valid.sum())
         self.counters.env_steps += rows
         self.counters.steps += rollout.T * rollout.B
-        finished = self.episodes.update(rollout, self.agent.reward_streams(rollout), cut_last=boundary)
+        finished = self.episodes.update(rollout, self.agent.reward_streams(rollout))
         self.counters.episodes += len(finished)
         if finished:
             self._episode_metrics(finished)
@@ -207,10 +225,11 @@ class Trainer:
 
     def _boundary_due(self) -> bool:
         """Whether the chunk about to start ends at a step-due checkpoint of an environment without native state."""
-        due = [callback.due for callback in self.callbacks if hasattr(callback, "due")]
-        if not due or self.run_dir is None or self.sampler.native_state:
+        if self.run_dir is None:
             return False
-        return any(check(self) for check in due)
+        due = any(callback.due(self) for callback in self.callbacks if hasattr(callback, "due"))
+        # in this order: to look whether there is state takes as long as to save it
+        return due and not self.sampler.native_state
 
     # -- environments for evaluation --------------------------------------------------------------------------------
     def env_factory(self, num_envs: int, seed: int | None = None, wrappers: Sequence[Any] = ()) -> Env:
@@ -222,9 +241,10 @@ class Trainer:
         if self._factory is None:
             raise ValueError(
                 "the training environment was given as an object, so no second one can be made for evaluation; "
-                "pass env_factory=lambda num_envs, seed, wrappers: ... to Trainer."
+                "pass env_factory=lambda num_envs, seed, wrappers=(): ... to Trainer."
             )
-        return self._factory(num_envs=num_envs, seed=seed, wrappers=wrappers)
+        extra = {"wrappers": wrappers} if wrappers else {}
+        return self._factory(num_envs=num_envs, seed=seed, **extra)
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:
@@ -292,10 +312,15 @@ class Trainer:
 
     def close(self) -> None:
         """Release the environment and the callbacks' files."""
-        self.sampler.close()
-        for callback in self.callbacks:
-            with contextlib.suppress(AttributeError):
-                callback.close()
+        try:
+            self.sampler.close()
+        finally:
+            for callback in self.callbacks:
+                getattr(callback, "close", _nothing)()
+
+
+def _nothing() -> None:
+    """For callbacks that hold nothing open."""
 
 
 def _callback_state(callback: Any) -> dict[str, Any]:

@@ -145,6 +145,8 @@ class StickyActions(EnvWrapper):
             own = Streams(seed).seed_for("sticky_actions")
             self._numpy = np.random.default_rng(own)
             self._torch.manual_seed(own)
+        if mask is None:
+            self._last = None  # else the first step would draw, or not, by what went before
         self._first[... if mask is None else mask] = True
         return obs
 

@@ -69,7 +69,7 @@ class Progress:
             if name in trainer.metrics:
                 self._figures[name] = trainer.metrics[name]
         wait = self.cfg.every_seconds if self._live is None else self.cfg.refresh_seconds
-        if self.clock() - self._shown >= wait:
+        if self.clock() - self._shown >= wait and not trainer.done:  # the end has a line of its own
             self._show(trainer)
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
