@@ -1,0 +1,166 @@
+"""What tables say of keys, defaults, messages and other libraries' names is what the code says."""
+
+import ast
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+import yaml
+
+from uniarena import registry
+from uniarena.config import describe, load
+from uniarena.config.schema import SECTIONS
+from uniarena.explorers.bonuses.rnd import RNDConfig
+from uniarena.learners.on_policy.config import PolicyGradientConfig
+from uniarena.learners.on_policy.presets import A2CConfig
+from uniarena.policies.policy import PolicyConfig
+
+from .pages import PAGES, ROOT, codes, rows, spans
+
+DOCS = ROOT / "docs"
+FREQUENCIES = {f"{name}_{unit}" for name in ("log", "save", "eval") for unit in ("every_env_steps", "interval")}
+
+
+def undocumented(config: Any, page: str) -> list[str]:
+    """Keys of a config that no code span of a page names."""
+    words = {word for span in spans(DOCS / page) for word in re.findall(r"\w+", span)}
+    return [field.name for field in describe(config) if field.name not in words]
+
+
+@pytest.mark.parametrize(
+    ("page", "config"),
+    [
+        ("learners.md", PolicyGradientConfig),
+        ("agents.md", PolicyConfig),
+        ("agents.md", RNDConfig),
+        *[("configuration.md", config) for config in SECTIONS.values() if hasattr(config, "__dataclass_fields__")],
+        *[("environments.md", registry.lookup("wrapper", name).Config) for name in registry.BUILT_IN["wrapper"]],
+        *[("sampling-and-training.md", registry.lookup("callback", n).Config) for n in registry.BUILT_IN["callback"]],
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_every_key_is_on_its_page(page: str, config: Any):
+    assert set(undocumented(config, page)) - FREQUENCIES == set()
+
+
+def test_frequencies_are_on_the_page_that_the_configuration_leads_to():
+    assert FREQUENCIES & set(undocumented(SECTIONS["training"], "sampling-and-training.md")) == set()
+
+
+@pytest.mark.parametrize("kind", sorted(registry.KINDS))
+def test_every_registered_name_is_named_somewhere(kind: str):
+    words = {word for page in PAGES for span in spans(page) for word in re.findall(r"\w+", span)}
+    assert set(registry.BUILT_IN[kind]) - words == set()
+
+
+def value(cell: str) -> Any:
+    """A default as the tables write it."""
+    text = cell.strip("`").replace("whole rollout", "")
+    found = yaml.safe_load(text) if text else None
+    return float(found) if isinstance(found, str) and re.fullmatch(r"[\d.]+e-?\d+", found) else found
+
+
+@pytest.mark.parametrize(("column", "config"), [(1, PolicyGradientConfig), (2, A2CConfig)])
+def test_the_defaults_of_the_presets_are_those_of_the_code(column: int, config: Any):
+    table = {codes(cells[0])[0]: value(cells[column]) for cells in rows(DOCS / "learners.md", "One policy gradient")}
+    code = {field.name: field.default for field in describe(config)}
+    code["optimizer"] = code["optimizer"].type
+    assert table == code
+
+
+@cache
+def literals() -> list[str]:
+    files = (ROOT / "src" / "uniarena").rglob("*.py")
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))]
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+@pytest.mark.parametrize("part", [part for cells in rows(DOCS / "errors.md") for part in codes(cells[0])])
+def test_every_message_that_is_explained_is_given_somewhere(part: str):
+    assert any(part in text for text in literals())
+
+
+# -- names of other libraries ------------------------------------------------------------------------------------
+BASE: dict[str, Any] = {"environment": {"id": "CartPole-v1"}, "learner": {"type": "ppo"}}
+VALUES = {"normalize_advantage": True, "hidden_sizes": [32], "orthogonal": False, "gsde": True, "share_encoder": True}
+
+
+def theirs(cells: list[str]) -> list[str]:
+    """Plain keys in the columns of other libraries; what is converted or quoted in full is not one."""
+    return [name for cell in cells for name in codes(cell) if re.fullmatch(r"[a-z_]+", name)]
+
+
+PPO = [
+    (codes(cells[0])[0], name)
+    for cells in rows(DOCS / "coming-from.md", "Hyper-parameters of PPO")
+    if codes(cells[0]) and not codes(cells[0])[0].startswith("optimizer")
+    for name in theirs([cell for cell in cells[1:4] if "is `" not in cell])
+]
+
+
+@pytest.mark.parametrize(("ours", "spelling"), PPO)
+def test_their_hyper_parameters_load_as_ours(ours: str, spelling: str):
+    given = VALUES.get(ours, 0.5 if ours in ("gamma", "gae_lambda") else 4)
+    loaded = load({**BASE, "learner": {"type": "ppo", spelling: given}})
+    assert loaded.learner[ours] == given
+
+
+NETWORK = [
+    (codes(cells[0])[0], name)
+    for cells in rows(DOCS / "coming-from.md", "Networks")
+    if len(codes(cells[0])) == 1 and re.fullmatch(r"\w+", codes(cells[0])[0])
+    for name in theirs([cell.replace("policy_kwargs.", "") for cell in cells[1:]])
+]
+
+
+@pytest.mark.parametrize(("ours", "spelling"), NETWORK)
+def test_their_network_keys_load_as_ours(ours: str, spelling: str):
+    given = VALUES.get(ours, "relu" if ours == "activation" else 0)
+    loaded = load({**BASE, "agent": {"policy": {spelling: given}}})
+    assert loaded.agent.policy[ours] == given
+
+
+@pytest.mark.parametrize(
+    ("section", "theirs", "path", "ours"),
+    [
+        ("policy", "MlpPolicy", "agent.policy.network", "mlp"),
+        ("policy", "MultiInputPolicy", "agent.policy.network", "mlp"),
+        ("policy", "CnnPolicy", "agent.policy.network", "nature_cnn"),
+        ("vectorization", "DummyVecEnv", "environment.vectorization", "serial"),
+        ("vectorization", "SyncVectorEnv", "environment.vectorization", "sync"),
+        ("vectorization", "SubprocVecEnv", "environment.vectorization", "async"),
+        ("vectorization", "AsyncVectorEnv", "environment.vectorization", "async"),
+    ],
+)
+def test_their_values_load_as_ours(section: str, theirs: str, path: str, ours: str):
+    piece = {"agent": {"policy": theirs}} if section == "policy" else {"environment": {section: theirs}}
+    found: Any = load([BASE, piece])
+    for name in path.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == ours
+
+
+@pytest.mark.parametrize(
+    ("kind", "theirs", "ours"),
+    [
+        ("wrapper", "VecNormalize", ["normalize_observation", "normalize_reward"]),
+        ("wrapper", "VecFrameStack", ["frame_stack"]),
+        ("wrapper", "FrameStackObservation", ["frame_stack"]),
+        ("wrapper", "RecordVideo", ["record_video"]),
+        ("wrapper", "VecMonitor", []),
+        ("wrapper", "Monitor", []),
+        ("wrapper", "RecordEpisodeStatistics", []),
+        ("callback", "EvalCallback", ["evaluate"]),
+        ("callback", "CheckpointCallback", ["checkpoint"]),
+        ("callback", "ProgressBarCallback", ["progress"]),
+        ("callback", "VecVideoRecorder", ["video"]),
+    ],
+)
+def test_their_classes_load_as_ours(kind: str, theirs: str, ours: list[str]):
+    piece = {"environment": {"wrappers": [theirs]}} if kind == "wrapper" else {"callbacks": [theirs]}
+    loaded = load([BASE, piece])
+    sections = loaded.environment.wrappers if kind == "wrapper" else loaded.callbacks
+    assert [section["type"] for section in sections] == ours
+    text = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    assert f"`{theirs}`" in text and all(f"`{name}`" in text for name in ours)
