@@ -25,6 +25,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from uniarena import Agent, Trainer, make_env
+from uniarena.trainer.callbacks import Evaluate
+
 GRAVITY = 9.8  # m/s²
 POLE_MASS, TOTAL_MASS = 0.1, 1.1  # kg
 HALF_LENGTH = 0.5  # m
@@ -119,20 +122,29 @@ def make(num_envs: int = 4096, device: str = "cpu", max_episode_steps: int = 500
     return TensorCartPole(num_envs, device, max_episode_steps)
 
 
-def main(num_envs: int = 4096, steps: int = 200) -> float:
-    """Step with random actions; prints and returns the mean length of the episodes that ended."""
-    env = make(num_envs, "cuda" if torch.cuda.is_available() else "cpu")
-    env.reset(seed=0)
-    ended = torch.zeros((), dtype=torch.int64, device=env.device)
+def main(num_envs: int = 1024, env_steps: int = 300_000) -> float:
+    """Show that nothing is copied, then train PPO; prints and returns the evaluated return."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    simulator = make(num_envs, device)
+    env = make_env(simulator)
+    obs, step = env.reset(seed=0), env.step(torch.zeros(num_envs, dtype=torch.int64, device=device))
+    same = [given.data_ptr() == simulator.state.data_ptr() for given in (obs, step.obs)]
+    same.append(step.next_obs.data_ptr() == simulator.next_state.data_ptr())
+    print(f"observations are the simulator's own memory, not a copy of it: {all(same)}")
+
+    learner = {"type": "ppo", "n_steps": 32, "batch_size": 4096, "n_epochs": 4, "learning_rate": 3e-3}
+    agent = Agent.assemble(env, {**learner, "gamma": 0.98, "gae_lambda": 0.9}, device=device)
+    evaluate = Evaluate(n_episodes=256, num_envs=256)
+    trainer = Trainer(
+        agent, env, callbacks=[evaluate], env_factory=lambda num_envs, **_: make_env(make(num_envs, device))
+    )
     begin = time.perf_counter()
-    for _ in range(steps):
-        action = torch.randint(0, 2, (num_envs,), generator=env.generator, device=env.device)
-        _, _, terminated, truncated, _ = env.step(action)
-        ended += (terminated | truncated).sum()
-    length = num_envs * steps / int(ended)
-    rate = num_envs * steps / (time.perf_counter() - begin)
-    print(f"{num_envs} instances on {env.device}: {rate:,.0f} steps/s; mean episode length {length:.1f}")
-    return length
+    trainer.fit(env_steps)
+    seconds = time.perf_counter() - begin
+    trainer.close()
+    result = evaluate.results["deterministic"]
+    print(f"{num_envs} instances on {device}: {env_steps:,} steps in {seconds:.1f} s; {result}")
+    return result.return_mean
 
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ class BrightSide(OneStepTask):
 
 
 class NestedTask(OneStepTask):
-    """Dict in Dict with large floats, an image and a Discrete: 1 for repeating `task`."""
+    """Dict in Dict with large floats, a dark image and a Discrete: 1 for repeating `task`."""
 
     def __init__(self) -> None:
         sensors = spaces.Dict(
@@ -171,7 +171,7 @@ class NestedTask(OneStepTask):
 
     def show(self) -> dict[str, Any]:
         pos = self.np_random.normal(500.0, 100.0, 3).astype(np.float32)
-        cam = self.np_random.integers(0, 256, (36, 36, 3)).astype(np.uint8)
+        cam = self.np_random.integers(0, 8, (36, 36, 3)).astype(np.uint8)
         return {"sensors": {"pos": pos, "cam": cam}, "task": int(self.np_random.integers(4))}
 
     def judge(self, shown: dict[str, Any], action: int) -> float:
