@@ -135,24 +135,29 @@ def register(kind: str, name: str, target: Any = None) -> Any:
             f"{name!r} cannot name a {kind}", "use lower case, digits and underscores: my_learner"
         )
     taken = BUILT_IN[kind].get(name) or table.get(name)
-    if taken is not None and _identity(taken) != _identity(target):
-        raise RegistryError(f"the {kind} name {name!r} is taken by {_identity(taken)}", "choose another name")
+    if taken is not None and import_path(taken) != import_path(target):
+        raise RegistryError(
+            f"the {kind} name {name!r} is taken by {import_path(taken)}", "choose another name"
+        )
     table[name] = target  # the same class again is a notebook cell run twice: the newest counts
     return target
 
 
-def lookup(kind: str, name: str) -> Any:
+def lookup(kind: str, name: Any) -> Any:
     """The component of that name.
 
     Args:
         kind: see `register`.
-        name: a registered name, an entry point's name, or an import path `package.module:Name`.
+        name: a registered name, an entry point's name, or an import path `package.module:Name`; the component
+            itself, where the config is written in Python, is given back.
 
     Raises:
         UnknownNameError: with the name most likely meant.
         BrokenPluginError: it is known but cannot be imported; `__cause__` says why.
     """
     table = _table(kind)
+    if not isinstance(name, str):
+        return name
     if ":" in name:
         return import_object(name)
     target = table.get(name) or BUILT_IN[kind].get(name)
@@ -241,7 +246,8 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
     }
 
 
-def _identity(target: Any) -> str:
+def import_path(target: Any) -> str:
+    """The path `package.module:Name` that a component is imported from; a text stays as it is."""
     return (
         target
         if isinstance(target, str)

@@ -24,7 +24,7 @@ class Actor:
 
     def noise(self, steps: int, columns: int, generator: torch.Generator) -> Tree | None:
         """The noise of a chunk of `steps` × `columns`, a tree of `[T, B, ...]`; None: draw step by step."""
-        return self.explorer.noise(self.policy, steps, columns, generator)
+        return self.explorer.chunk_noise(self.policy, steps, columns, generator)
 
     def act(
         self,
@@ -42,7 +42,7 @@ class Actor:
             is_first: `[B]` bool, where the state is reset first.
             noise: this step's part of what `noise` drew; None: drawn from `generator`.
         """
-        return self.explorer.act(self.policy, obs, state, is_first, noise, generator)
+        return self.explorer.chunk_act(self.policy, obs, state, is_first, noise, generator)
 
     def pick(
         self,
@@ -52,15 +52,17 @@ class Actor:
         deterministic: bool,
         generator: torch.Generator | None,
     ) -> tuple[Tree, Tree | None]:
-        """One action `[B, ...]` outside of a sampler: the policy's mode, or the behaviour's with noise of its own."""
+        """One action `[B, ...]` outside of a sampler: the policy's mode, or the behaviour's with noise of its own.
+        A warm-up is the sampler's alone.
+        """
         with torch.inference_mode():
             if deterministic:
                 return self.mode(obs, state, is_first)
             if generator is None:
                 raise ValueError("a stochastic action needs a generator; give one, or deterministic=True.")
-            noise = self.noise(1, len(is_first), generator)
+            noise = self.explorer.noise(self.policy, 1, len(is_first), generator)
             row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
-            return self.act(obs, state, is_first, row, generator)
+            return self.explorer.act(self.policy, obs, state, is_first, row, generator)
 
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None

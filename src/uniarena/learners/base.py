@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from uniarena.config import ConfigError
 from uniarena.optim import Minimize, Optimizer
 
 if TYPE_CHECKING:
@@ -29,6 +30,26 @@ class Update:
     priority: Tensor | None = None
 
 
+OPTIONAL: dict[str, Any] = {"n_epochs": 1, "train_batch_size": None, "max_grad_norm": None}
+"""Fields of a learner's config that the loop goes by where they are declared, and what holds where not."""
+
+
+def declared(cfg: Any, name: str) -> Any:
+    """A field of a learner's config that others than the learner go by.
+
+    Raises:
+        ConfigError: it is missing, and there is no default that would be right for every learner.
+    """
+    value = getattr(cfg, name, OPTIONAL.get(name, cfg))
+    if value is cfg:
+        raise ConfigError(
+            f"{type(cfg).__name__} declares no {name}, which the training loop goes by.",
+            path=f"learner.{name}",
+            hint=f"give it a field {name}, such as `gamma: float = 0.99` and `n_steps: int = 128`.",
+        )
+    return value
+
+
 class Learner(nn.Module, ABC):
     """Improves a policy from batches. Holds networks and optimisers; knows no environments, buffers or logs.
 
@@ -38,7 +59,9 @@ class Learner(nn.Module, ABC):
 
     Args:
         model: policy and value networks.
-        cfg: an instance of `Config`.
+        cfg: an instance of `Config`. It declares `gamma`, the discount, and `n_steps`, the rows of every
+            environment in one rollout; where they have a meaning also `n_epochs` (passes over a rollout),
+            `train_batch_size` (environment steps gathered for one update), `max_grad_norm`.
         minimize: takes the gradient steps.
         rng: where minibatches and other random choices of the learner come from.
     """
@@ -89,11 +112,25 @@ class Preset:
         learner: the class that does the work.
         Config: its config with the defaults of this preset.
         source: the paper that these defaults come from.
+        parts: sections of `agent` that it brings where the config names none; None: the learner's own.
     """
 
     learner: Callable[..., Learner]
     Config: type
     source: str
+    parts: dict[str, dict[str, Any]] | None = None
+
+    @property
+    def build_model(self) -> Callable[..., Any]:
+        """The learner's."""
+        build: Callable[..., Any] = self.learner.build_model  # type: ignore[attr-defined]
+        return build
+
+    @property
+    def default_parts(self) -> dict[str, dict[str, Any]]:
+        """Sections of `agent` for what the config leaves out, by name."""
+        own: dict[str, dict[str, Any]] = getattr(self.learner, "default_parts", {})
+        return own if self.parts is None else self.parts
 
     def __call__(self, model: Model, cfg: Any, minimize: Minimize, rng: torch.Generator) -> Learner:
         return self.learner(model, cfg, minimize, rng)

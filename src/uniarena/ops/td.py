@@ -1,8 +1,13 @@
-"""Temporal-difference targets."""
+"""Temporal-difference targets and errors, and the greedy choice that value-based targets are made with.
+
+Shapes: N rows, A actions, K numbers that describe one action's return.
+"""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
@@ -11,3 +16,45 @@ def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
     Sutton & Barto 2018, eq. 6.2.
     """
     return reward + discount * next_value
+
+
+def td_loss(prediction: Tensor, target: Tensor, td_clip: float | None = None) -> Tensor:
+    """½·error², whose gradient is the error, any equal shapes.
+
+    Args:
+        td_clip: errors beyond it count linearly (Huber), so that the gradient is the error clipped to
+            ±td_clip: Mnih et al. 2015 (Nature 518:529), methods. None: squared throughout.
+    """
+    if td_clip is None:
+        return 0.5 * (target - prediction).square()
+    return F.huber_loss(prediction, target, reduction="none", delta=td_clip)
+
+
+def greedy_action(q: Tensor, mask: Tensor | None = None) -> Tensor:
+    """argmax over actions, `[..., A]` → `[...]` int64, among those that `mask [..., A]` allows.
+
+    A row of the mask without a true entry allows all.
+    """
+    if mask is not None:
+        legal = mask.bool()
+        q = q.masked_fill(~(legal | ~legal.any(-1, keepdim=True)), -torch.inf)
+    return q.argmax(-1)
+
+
+def of_action(values: Tensor, action: Tensor) -> Tensor:
+    """`values [N, A, K]` of the action `[N]` taken: `[N, K]`.
+
+    With values of the target network and actions that are greedy for the online network it is the double
+    Q-learning target of van Hasselt et al. 2016 (arXiv:1509.06461), eq. 4.
+    """
+    index = action.long().reshape(-1, 1, 1).expand(-1, 1, values.shape[-1])
+    return values.gather(1, index).squeeze(1)
+
+
+def dueling(value: Tensor, advantage: Tensor) -> Tensor:
+    """Q = V + A − mean over actions of A: `value [..., K]`, `advantage [..., A, K]` → `[..., A, K]`.
+
+    Wang et al. 2016 (arXiv:1511.06581), eq. 9. Of return distributions K logits or quantiles are combined
+    number by number, as in Hessel et al. 2018 (arXiv:1710.02298), section "The integrated agent".
+    """
+    return value.unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)

@@ -134,7 +134,7 @@ def build_model(
         elif value is not None:
             offered = {"act_dim": head.param_dim, "action_space": policy_space}
             value_net = build_value(observation_space, value_cfg or {}, value, offered)
-    _check_mask(observation_space, policy_space, head)
+    check_mask(observation_space, policy_space, head)
     model = Model(Policy(network, head, normalizer), value_net)
     for part in (
         network,
@@ -185,7 +185,12 @@ def _refuse_second_value(section: Mapping[str, Any], policy: PolicyConfig) -> No
         )
 
 
-def _check_mask(observation_space: Space[Any], policy_space: Space[Any], head: Head) -> None:
+def check_mask(observation_space: Space[Any], policy_space: Space[Any], head: Head) -> None:
+    """Whether the observation's mask is one for these actions.
+
+    Raises:
+        ConfigError: it has another width than there are choices.
+    """
     inner = getattr(observation_space, "spaces", None)
     mask = inner.get(MASK) if isinstance(inner, Mapping) else None
     if mask is not None and tuple(mask.shape) != (head.mask_dim,):

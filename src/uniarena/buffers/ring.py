@@ -1,0 +1,400 @@
+"""Ring: transitions of B columns in memory that is taken once; what is oldest makes room for what is new.
+
+Rows lie at `[capacity / B, B]`, row-major, each observation once: the next observation of a row is the row after it.
+The row after the newest, the *open* row, already holds the observation that the next chunk will start with, so nothing
+is special about the newest transition. True last observations of episodes are kept aside (`finals`). A chunk that does
+not start with the open observation (a reset boundary, a crash, another actor) makes a cut: the episode before it ends
+there, like one that was truncated.
+
+A *position* counts the rows of a column over the whole life of the ring; an *id* is `position · B + column` and never
+comes again; a *place* is where a row lies, `id` modulo the places there are. Reading takes places, and wraps them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from uniarena.batch import Rollout, tree_leaves
+from uniarena.buffers.chunk import Chunk, ChunkReader, as_array, equal_bits, flags_of
+from uniarena.buffers.finals import FinalStore
+from uniarena.buffers.flags import FINAL, OK, STOP, TERMINATED, VALID
+from uniarena.buffers.gather import gather_obs
+from uniarena.buffers.layout import make_layout, row_costs, view
+from uniarena.buffers.memory import Memory, announce
+from uniarena.buffers.running import Running
+from uniarena.buffers.spec import BufferSpec
+
+TO_CHECK = 1000
+"""Rows of stacked observations that are compared with what would be rebuilt, before the stacking is believed."""
+
+
+class Ring:
+    """Storage and its books; sampling is made of `flags`, `reward`, `age` and `gather`.
+
+    Args:
+        spec: spaces, columns, stacks.
+        capacity: transitions; rounded up to a multiple of the columns.
+        folder: keep rows in files here; None: in RAM.
+        bounds: keep the end of every row's episode, for relabelling.
+        more_bytes: of books that others keep about a row, for the estimate.
+
+    Attributes:
+        cursor: position of the open row; `oldest` the position of the oldest.
+        size: rows that can be sampled.
+        flags, reward, age: `[places]`; age: rows since the start of the episode, as far as it is stored.
+        until: `[places]` position of the last row of the episode, −1 while it runs; empty without `bounds`.
+
+    Raises:
+        ConfigError: it will not fit.
+    """
+
+    def __init__(
+        self,
+        spec: BufferSpec,
+        capacity: int,
+        folder: str | None = None,
+        bounds: bool = False,
+        more_bytes: float = 0,
+    ) -> None:
+        self.columns, self.length = spec.columns, -(-capacity // spec.columns)
+        self.rows = self.length + 1
+        self.places = self.rows * self.columns
+        self.stacked, self.layout = make_layout(spec)
+        self.depth = max((each.leaf.frames for each in self.stacked), default=1)
+        announce(self.places, *row_costs(self.layout, self.stacked, bounds, more_bytes), folder)
+        memory = Memory(folder)
+        self._memory = memory
+        self.table = memory.zeros("rows", (self.places, self.layout.row_bytes), np.uint8)
+        self.frames = [
+            memory.zeros(f"frames-{k}", (self.places, *each.frame_shape), each.dtype)
+            for k, each in enumerate(self.stacked)
+        ]
+        self.finals = FinalStore(self.layout, self.stacked, memory)
+        self.flags = np.zeros(self.places, np.uint8)
+        self.reward = np.zeros(self.places, np.float32)
+        self.final = np.zeros(self.places, np.int32)
+        self.age = np.zeros(self.places, np.int32)
+        self.until = np.full(self.places if bounds else 0, -1, np.int64)
+        self._reader = ChunkReader(self.layout.fields)
+        self._bind()
+        self.cursor, self.size = 0, 0
+        self._running = Running(self.columns)
+        self._open: list[bytes] = []  # the newest observation as bytes, per leaf
+        self._unchecked = TO_CHECK if self.stacked else 0
+
+    @property
+    def oldest(self) -> int:
+        """Position of the oldest row."""
+        return max(0, self.cursor - self.length)
+
+    def _bind(self) -> None:
+        """Views `[rows, B, …]` that rows are written through."""
+        grid = (self.rows, self.columns)
+        packed = {
+            name: [view(leaf, self.table, self.places) for leaf in self.layout.packed(name)]
+            for name in self.layout.leaves
+        }
+        self.flat_obs = packed["obs"]
+        grids = {
+            name: [each.reshape(*grid, *each.shape[1:]) for each in views] for name, views in packed.items()
+        }
+        self._field_grid = [each for name in self._reader.fields for each in grids[name]]
+        leaves = self.layout.leaves["obs"]
+        newest: list[Any] = [None] * len(leaves)
+        for frames, each in zip(self.stacked, self.frames, strict=True):
+            newest[frames.index] = (each.reshape(*grid, *frames.frame_shape), frames.newest)
+        source = iter(grids["obs"])
+        self._obs_grid = [entry or (next(source), None) for entry in newest]
+        self._flag_grid = self.flags.reshape(grid)
+        self._reward_grid = self.reward.reshape(grid)
+        self._final_grid = self.final.reshape(grid)
+        self._age_grid = self.age.reshape(grid)
+        self._until_grid = self.until.reshape(grid) if len(self.until) else None
+        self._plain = bytes([OK | VALID]) * self.columns
+        self._simple = (self._plain, bytes(self.columns), bytes([VALID]) * self.columns)  # nothing to free
+
+    # -- writing -------------------------------------------------------------------------------------------------
+    def add(self, rollout: Rollout) -> None:
+        """Store a rollout of B columns.
+
+        Raises:
+            ValueError: another number of columns, or a stack that is not one.
+        """
+        steps, columns = rollout.rows.shape
+        if columns != self.columns:
+            raise ValueError(
+                f"a rollout of {columns} columns was added to a replay buffer for {self.columns}; build the buffer for "
+                "the environments that feed it."
+            )
+        if steps == 1 and rollout.ended is None and not self._unchecked and self._add_plain(rollout):
+            return
+        chunk = self._reader.read(rollout)
+        for start in range(0, steps, self.length):
+            part = chunk.part(start, min(steps, start + self.length))
+            self._write(part)
+            if self._unchecked:
+                self._check_stacks(part)
+
+    def _add_plain(self, rollout: Rollout) -> bool:
+        """Store one step in which nothing but a step happened; False: it is no such step, and nothing was done."""
+        read, rows, last = self._reader.array, rollout.rows, rollout.last
+        count = np.count_nonzero
+        if (
+            count(read("terminated", rows["terminated"]))
+            or count(read("truncated", rows["truncated"]))
+            or count(read("first", rows["is_first"]))
+            or count(read("last_first", last["is_first"]))
+            or count(read("valid", rows["valid"])) != self.columns
+            or not self._running.plain
+        ):
+            return False
+        here = self.cursor % self.rows
+        after = here + 1 if here + 1 < self.rows else 0
+        gone = self._flag_grid[after].tobytes()
+        if gone not in self._simple:
+            return False
+        flat = self.layout.bare["obs"]
+        obs = [rows["obs"]] if flat else tree_leaves(rows["obs"])
+        for k, (leaf, (_, newest)) in enumerate(zip(obs, self._obs_grid, strict=True)):
+            array = read(f"obs{k}", leaf)[0]
+            if (array if newest is None else newest(array)).tobytes() != self._open[k]:
+                return False
+        self._put_open(after, [last["obs"]] if flat else tree_leaves(last["obs"]))
+        k = 0
+        for name in self._reader.fields:
+            for leaf in [rows[name]] if self.layout.bare[name] else tree_leaves(rows[name]):
+                self._field_grid[k][here] = read(f"{name}{k}", leaf)[0]
+                k += 1
+        self._reward_grid[here] = read("reward", rows["reward"])[0]
+        self._flag_grid[here] = OK | VALID
+        self._flag_grid[after] = 0
+        self._age_grid[here] = self._running.age
+        self._running.age += 1
+        if self._until_grid is not None:
+            self._until_grid[here] = -1
+        self.cursor += 1
+        self.size += self.columns if gone != self._plain else 0
+        if self.depth > 1:
+            self._drop_broken_stacks()
+        return True
+
+    def _put_open(self, row: int, leaves: list[Any]) -> None:
+        """Write the observation that the next chunk should start with."""
+        self._open = []
+        for k, (leaf, (grid, newest)) in enumerate(zip(leaves, self._obs_grid, strict=True)):
+            array = self._reader.array(f"last{k}", leaf)
+            array = array if newest is None else newest(array)
+            grid[row] = array
+            self._open.append(array.tobytes() if array.dtype == grid.dtype else grid[row].tobytes())
+
+    def _write(self, chunk: Chunk) -> None:
+        """Store at most `length` rows."""
+        start, steps = self.cursor, chunk.steps
+        cut, flags = self._cut(chunk), flags_of(chunk)
+        self._retire(start + 1, steps)
+        if start:
+            self._close_before(flags[0], cut)
+        rows = self.span(start, steps)
+        if steps > 1 or cut is not None:
+            for k, (grid, newest) in enumerate(self._obs_grid):
+                leaf = chunk.obs[k]
+                grid[rows] = leaf if newest is None else newest(leaf)
+        self._put_open((start + steps) % self.rows, chunk.last)
+        for grid, leaf in zip(self._field_grid, chunk.fields, strict=True):
+            grid[rows] = leaf
+        self._reward_grid[rows] = chunk.reward
+        self._age_grid[rows] = age = self._running.ages(chunk, cut)
+        unseen = self._running.unseen(chunk, cut) if self.depth > 1 else None
+        if unseen is not None:  # their stacks reach back to frames that were never stored
+            flags[unseen & (age < self.depth - 1)] &= 255 - OK
+        if chunk.ends is not None:
+            t, b, leaves = chunk.ends
+            self._final_grid[(start + t) % self.rows, b] = self.finals.put(leaves)
+            flags[t, b] |= FINAL
+        self._flag_grid[rows] = flags
+        self.size += _count(flags & OK)
+        self.cursor += steps
+        self._running.open(chunk.last_first)
+        if self._until_grid is not None:
+            self._until_grid[rows] = -1
+            for t, b in np.argwhere((flags & (STOP | VALID)) == STOP | VALID):
+                self._close(start + int(t), int(b))
+        if self.depth > 1:
+            self._drop_broken_stacks()
+
+    def _cut(self, chunk: Chunk) -> np.ndarray | None:
+        """`[B]` columns whose stored rows the chunk does not continue; None: it continues all of them."""
+        if not self.cursor:
+            return np.ones(self.columns, bool)
+        row = self.cursor % self.rows
+        same = chunk.first[0] == self._running.open_first
+        for leaf, (grid, newest) in zip(chunk.obs, self._obs_grid, strict=True):
+            given = leaf[0] if newest is None else newest(leaf[0])
+            same &= equal_bits(given.astype(grid.dtype, copy=False), grid[row])
+        return None if same.all() else ~same
+
+    def _retire(self, position: int, count: int) -> None:
+        """Free the rows that lie where rows from `position` on will."""
+        rows = self.span(position, count)
+        flags = self._flag_grid[rows]
+        self.size -= _count(flags & OK)
+        kept = (flags & FINAL) != 0
+        if kept.any():
+            self.finals.release(self._final_grid[rows][kept])
+        self._flag_grid[rows] = 0
+
+    def _close_before(self, following: np.ndarray, cut: np.ndarray | None) -> None:
+        """End windows with the newest rows where the chunk does not go on, or goes on with a row (of flags `following`
+        `[B]`) that no window may enter.
+        """
+        row = (self.cursor - 1) % self.rows
+        flags = self._flag_grid[row]
+        before = flags.copy()
+        stop = (following & OK) == 0
+        if cut is not None:
+            stop = stop | cut
+            keep = np.flatnonzero(cut & ((flags & (OK | FINAL | TERMINATED)) == OK))
+            if len(keep):
+                self._final_grid[row, keep] = self._keep_open(keep)
+                flags[keep] |= FINAL
+        flags[stop & (flags != 0)] |= STOP
+        if self._until_grid is not None:
+            for b in np.flatnonzero(stop & ((before & (STOP | VALID)) == VALID)):
+                self._close(self.cursor - 1, int(b))
+
+    def _keep_open(self, columns: np.ndarray) -> np.ndarray:
+        """Keep the open observations of these columns as final ones → their places."""
+        places = (self.cursor % self.rows) * self.columns + columns
+        frames = [each[places] for each in self.frames]
+        return self.finals.put_rows(self.table[places, : self.layout.obs_bytes], frames)
+
+    def _drop_broken_stacks(self) -> None:
+        """The oldest rows are not sampled once frames of their stacks were overwritten."""
+        count = min(self.depth - 1, self.cursor - self.oldest)
+        if self.oldest == 0 or count == 0:
+            return
+        rows = self.span(self.oldest, count)
+        flags = self._flag_grid[rows]
+        lost = ((flags & OK) != 0) & (self._age_grid[rows] >= np.arange(1, count + 1)[:, None])
+        if lost.any():
+            self._flag_grid[rows] = np.where(lost, flags & (255 - OK), flags)
+            self.size -= _count(lost)
+
+    def _close(self, position: int, column: int) -> None:
+        """The episode of a column ends at a position, or one row before where that row's successor is not known."""
+        row = position % self.rows
+        begin = max(position - int(self._age_grid[row, column]), self.oldest)
+        known = self._flag_grid[row, column] & OK
+        rows = np.arange(begin, position + 1) % self.rows
+        assert self._until_grid is not None
+        self._until_grid[rows, column] = position if known else position - 1
+
+    def _check_stacks(self, chunk: Chunk) -> None:
+        """Compare what was stored with what would be rebuilt.
+
+        Raises:
+            ValueError: they differ.
+        """
+        self._unchecked -= chunk.steps * self.columns
+        start = self.cursor - chunk.steps
+        t, b = np.nonzero(self._flag_grid[self.span(start, chunk.steps)] & OK)
+        if not len(t):
+            return
+        obs, _ = gather_obs(self, ((start + t) % self.rows) * self.columns + b)
+        for frames in self.stacked:
+            if not np.array_equal(obs[frames.index], chunk.obs[frames.index][t, b]):
+                path = self.layout.leaves["obs"][frames.index].path
+                raise ValueError(
+                    f"{path} was to be stored as {frames.leaf.frames} stacked frames along axis {frames.leaf.axis}, "
+                    "but its rows are not the frames of those before: set agent.buffer.frame_stack to false, or leave "
+                    "the stacked observation as it is after the wrapper that stacks it."
+                )
+
+    # -- reading -------------------------------------------------------------------------------------------------
+    def span(self, position: int, count: int) -> Any:
+        """Index of the rows of `count` positions: a slice where they lie in a row."""
+        start = position % self.rows
+        if start + count <= self.rows:
+            return slice(start, start + count)
+        return np.arange(start, start + count) % self.rows
+
+    @property
+    def first_place(self) -> int:
+        """Place of the oldest row's first column; ids and places differ by `first_id − first_place`."""
+        return (self.oldest % self.rows) * self.columns
+
+    @property
+    def first_id(self) -> int:
+        return self.oldest * self.columns
+
+    @property
+    def end_id(self) -> int:
+        """One more than the newest id."""
+        return self.cursor * self.columns
+
+    # -- state ---------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """The rows that were written, and nothing of the memory beyond. Tensors of a full ring share its memory: write
+        them out, or copy them, before the next `add`.
+        """
+        used = min(self.cursor + 1, self.rows) * self.columns
+        final = self.final[:used][(self.flags[:used] & FINAL) != 0]
+        arrays = {"rows": self.table, "flags": self.flags, "reward": self.reward, "age": self.age}
+        arrays |= {"until": self.until} if len(self.until) else {}
+        return {
+            "layout": self._signature(),
+            "cursor": self.cursor,
+            "running": self._running.state_dict(),
+            "unchecked": self._unchecked,
+            **{name: torch.from_numpy(array[:used]) for name, array in arrays.items()},
+            "frames": [torch.from_numpy(each[:used]) for each in self.frames],
+            "finals": {
+                "rows": torch.from_numpy(self.finals.table[final]),
+                "frames": [torch.from_numpy(each[final]) for each in self.finals.frames],
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken; running episodes go on if their next chunk continues them.
+
+        Raises:
+            ValueError: it is of a ring of another shape.
+        """
+        if state["layout"] != self._signature():
+            raise ValueError(
+                f"the saved replay memory holds {state['layout']}; this one is for {self._signature()}. Give the same "
+                "capacity, number of environments, observation and action spaces, and extra fields."
+            )
+        self.cursor, self._unchecked = int(state["cursor"]), int(state["unchecked"])
+        used = min(self.cursor + 1, self.rows) * self.columns
+        self.flags[used:] = 0
+        targets = {"rows": self.table, "flags": self.flags, "reward": self.reward, "age": self.age}
+        targets |= {"until": self.until} if len(self.until) else {}
+        for name, target in targets.items():
+            target[:used] = as_array(state[name])
+        for target, saved in zip(self.frames, state["frames"], strict=True):
+            target[:used] = as_array(saved)
+        self._running.load_state_dict(state["running"])
+        self.finals.clear()
+        places = self.finals.put_rows(
+            as_array(state["finals"]["rows"]), [as_array(each) for each in state["finals"]["frames"]]
+        )
+        self.final[:used][(self.flags[:used] & FINAL) != 0] = places
+        self.size = int(np.count_nonzero(self.flags & OK))
+        row = self.cursor % self.rows
+        self._open = [grid[row].tobytes() for grid, _ in self._obs_grid] if self.cursor else []
+
+    def _signature(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "columns": self.columns,
+            "leaves": self.layout.describe(),
+            "stacks": [[each.leaf.path, each.leaf.frames, each.leaf.axis] for each in self.stacked],
+        }
+
+
+def _count(flags: np.ndarray) -> int:
+    return int(np.count_nonzero(flags))

@@ -1,0 +1,48 @@
+"""BufferSpec: what a replay buffer must know of the run to lay out its memory and to sum its returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from gymnasium import Space
+
+from uniarena.buffers.frames import StackedLeaf
+
+GoalReward = Callable[[Any, Any, Mapping[str, Any]], tuple[Any, Any]]
+"""(achieved `[N, …]`, desired `[N, …]`, stored extra fields `[N, …]`) → (reward `[N]`, terminated `[N]` bool). Pure."""
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """Handed over at assembly.
+
+    Attributes:
+        observation_space, policy_space: of one row; the action space is the policy's own (Discrete from 0).
+        columns: B, how many environments feed the buffer side by side.
+        gamma: discount of one step.
+        batch_size: rows in a sample.
+        device: where samples go.
+        n_step: steps summed into one reward at most.
+        stacks: leaves of the observation that are stacks of frames; see `frames.find_stacks`.
+        goal_reward: recomputes the reward for another goal; see `her.goal_reward_of`.
+        extra: further fields of a row to keep and to sample, name → space of one row (`bonus`, `log_prob`, `state`).
+    """
+
+    observation_space: Space[Any]
+    policy_space: Space[Any]
+    columns: int = 1
+    gamma: float = 0.99
+    batch_size: int = 256
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    n_step: int = 1
+    stacks: tuple[StackedLeaf, ...] = ()
+    goal_reward: GoalReward | None = None
+    extra: Mapping[str, Space[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "batch_size", "n_step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"BufferSpec.{name} is {getattr(self, name)}; expected 1 or more.")

@@ -1,0 +1,79 @@
+"""Windows of n steps: their rewards summed, and what the rest is worth times `discount`.
+
+A window starts at the row that was chosen and ends with its episode, at a cut, at the newest row, or after n steps,
+whichever comes first: reward = Σ γᵏ·r_k over the k steps really taken, discount = γᵏ, or 0 where the last step
+terminated. A time limit is no end of value: its discount stays, and the next observation is the true last one.
+Sutton 1988; as used in Hessel et al. 2018 (arXiv:1710.02298), eq. 4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from uniarena.buffers.flags import STOP, TERMINATED
+
+if TYPE_CHECKING:
+    from uniarena.buffers.ring import Ring
+
+
+class Window(NamedTuple):
+    """N windows of at most n steps.
+
+    Attributes:
+        places: `[N, n]` rows; those from `steps` on do not belong to the window.
+        reward: `[N, n]` of each step.
+        terminated: `[N, n]` bool.
+        steps: `[N]` how many steps it has.
+    """
+
+    places: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    steps: np.ndarray
+
+
+class Return(NamedTuple):
+    """What a window is worth: reward `[N]`, discount `[N]` float32, terminated `[N]` bool, and its last row `[N]`."""
+
+    reward: np.ndarray
+    discount: np.ndarray
+    terminated: np.ndarray
+    last: np.ndarray
+
+
+def one_step(ring: Ring, places: np.ndarray, worth: np.ndarray) -> Return:
+    """Windows of one step. `worth`: the discounts `[γ, 0]` of a row that goes on and of one that terminated."""
+    ended = ring.flags.take(places, mode="wrap") & TERMINATED
+    return Return(ring.reward.take(places, mode="wrap"), worth.take(ended), ended.view(np.bool_), places)
+
+
+def windows(ring: Ring, places: np.ndarray, n: int) -> Window:
+    """Windows that start at rows `[N]`, given as places from `ring.first_place` on, not wrapped."""
+    grid = places[:, None] + np.arange(n) * ring.columns
+    flags = ring.flags.take(grid, mode="wrap")
+    newest = (
+        ring.first_place + (ring.end_id - ring.first_id) - ring.columns
+    )  # places from here on are the newest row's
+    stop = ((flags & STOP) != 0) | (grid >= newest)
+    stop[:, -1] = True
+    reward = ring.reward.take(grid, mode="wrap")
+    return Window(grid, reward, (flags & TERMINATED) != 0, stop.argmax(axis=1) + 1)
+
+
+def summed(window: Window, gamma: float) -> Return:
+    """The discounted sum of every window."""
+    count, n = window.places.shape
+    rows = np.arange(count)
+    taken = np.arange(n) < window.steps[:, None]
+    powers = gamma ** np.arange(n + 1, dtype=np.float64)
+    reward = (np.where(taken, window.reward, 0.0) * powers[:-1]).sum(axis=1)
+    terminated = window.terminated[rows, window.steps - 1]
+    discount = np.where(terminated, 0.0, powers[window.steps])
+    return Return(
+        reward.astype(np.float32),
+        discount.astype(np.float32),
+        terminated,
+        window.places[rows, window.steps - 1],
+    )

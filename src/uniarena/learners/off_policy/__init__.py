@@ -1,0 +1,1 @@
+"""Off-policy learners: they learn from replayed experience, whoever gathered it."""

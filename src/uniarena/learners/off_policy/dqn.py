@@ -1,0 +1,110 @@
+"""Deep Q-learning: one learner, whose options make the whole family.
+
+DQN: Mnih et al. 2015 (Nature 518:529). Double: van Hasselt et al. 2016 (arXiv:1509.06461). Dueling: Wang et al. 2016
+(arXiv:1511.06581). Noisy layers: Fortunato et al. 2018 (arXiv:1706.10295). C51: Bellemare et al. 2017
+(arXiv:1707.06887). QR-DQN and IQN: Dabney et al. 2018 (arXiv:1710.10044, arXiv:1806.06923). All together: Hessel et al.
+2018 (arXiv:1710.02298). n-step returns and priorities are the buffer's: they reach the loss as `discount` and `weight`.
+
+Deviations: a time limit bootstraps, only termination does not; both networks draw their noise once per update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch, Tree
+from uniarena.learners.base import Learner, Update
+from uniarena.learners.off_policy.dqn_config import DQNConfig
+from uniarena.nets.noisy import noisy_layers, redraw
+from uniarena.ops.statistics import Metrics
+from uniarena.ops.td import greedy_action, of_action
+from uniarena.optim import Minimize, build_optimizer
+from uniarena.optim.targets import Target
+from uniarena.values.q import QNetwork
+from uniarena.values.q_model import FastQ, QModel, build_q_model
+
+
+class DQN(Learner):
+    """Fits Q(s, a), or a distribution of the return, to r + d·max Q(s', ·) of a target network.
+
+    Batches have `obs, action, reward, next_obs, discount` (γⁿ, 0 where terminated) and, if sampled by priority,
+    `weight`. Action masks inside of `next_obs` count in targets.
+    """
+
+    Config: ClassVar[type] = DQNConfig
+    build_model: ClassVar[Callable[..., QModel]] = staticmethod(build_q_model)
+    default_parts: ClassVar[dict[str, dict[str, Any]]] = {
+        "explorer": {"type": "epsilon_greedy"},
+        "buffer": {"type": "replay"},
+    }
+
+    model: QModel  # type: ignore[assignment]
+
+    def __init__(self, model: Any, cfg: DQNConfig, minimize: Minimize, rng: torch.Generator) -> None:
+        super().__init__(model, cfg, minimize, rng)
+        network = model.network
+        self.target = Target(network, cfg.tau, cfg.target_interval)
+        self.optimizer = build_optimizer(network.named_parameters(), cfg.optimizer, cfg.learning_rate)
+        self._noisy = noisy_layers(network, self.target)
+        self._fast = FastQ(network, model.normalizer)
+        self._fast_target = FastQ(cast(QNetwork, self.target.module), model.normalizer)
+
+    def update(self, batch: Batch) -> Update:
+        if not self.model.training:
+            self.model.train()
+        if self._noisy:
+            redraw(self._noisy, self.rng)
+        batch = self.targets(batch)
+        metrics = self.minimize(self.loss, batch, self.optimizer)
+        self.target.update()
+        priority = metrics.pop("surprise")
+        metrics["td_error"] = priority.mean()
+        metrics["learning_rate"] = torch.tensor(self.optimizer.lr, dtype=torch.float64)
+        return Update(metrics, priority)
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> Batch:
+        """The batch with `target [N, M]`, and with `fractions` for the loss where quantiles are drawn."""
+        head, rows = self.model.network.head, batch.shape[0]
+        fractions = head.draw(rows, self.rng)
+        following, judged = self._successors(batch.next_obs, fractions)
+        best = greedy_action(head.q(judged), self.model.policy.mask(batch.next_obs))
+        bounds = self.cfg.target_clip
+        target = head.target(of_action(following, best), batch.reward, batch.discount, bounds)
+        if fractions is None:
+            return batch.replace(target=target)
+        return batch.replace(target=target, fractions=head.draw(rows, self.rng))
+
+    def _successors(self, obs: Tree, fractions: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Outputs `[N, A, K]` of the target network, and those by which the best action is judged: of the online
+        network (double), and of fixed quantiles where others are drawn.
+        """
+        double = self.cfg.double
+        if fractions is None and not self._noisy:
+            following = self._fast_target.outputs(obs)
+            return following, self._fast.outputs(obs) if double else following
+        for layer in self._noisy:
+            layer.training = True  # though the target network is in evaluation mode
+        inputs = self.model.policy.inputs(obs)
+        following = self.target(inputs, fractions)
+        if double:
+            return following, self.model.network(inputs)
+        return following, following if fractions is None else self.target(inputs)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The loss of one batch with targets, its metrics, and `surprise [N]`."""
+        network, fractions = self.model.network, batch.get("fractions")
+        out = of_action(network(self.model.policy.inputs(batch.obs), fractions), batch.action)
+        fit = network.head.fit(out, batch.target, self.cfg.td_clip, fractions)
+        weight = batch.get("weight")
+        loss = (fit.loss if weight is None else fit.loss * weight).mean()
+        metrics = {
+            "q": network.head.q(out.detach()).mean(),
+            "target": network.head.expected(batch.target).mean(),
+            "surprise": fit.surprise,
+        }
+        return loss, metrics

@@ -1,0 +1,225 @@
+"""Policy and ensemble of Q-functions of one agent, for off-policy actor-critic learners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+
+from uniarena.batch import Tree
+from uniarena.config import ConfigError, Section
+from uniarena.nets.initialization import POLICY_GAIN
+from uniarena.nets.normalizer import ObservationNormalizer
+from uniarena.nets.tower import NetworkConfig, Tower, hidden_sizes, network_encoder
+from uniarena.policies.action_scale import ActionScale
+from uniarena.policies.deterministic import DeterministicHead
+from uniarena.policies.distributions import Distribution
+from uniarena.policies.heads import GaussianHead, Head, JointHead, build_head
+from uniarena.policies.network import TowerNetwork, UserNetwork
+from uniarena.policies.policy import WHERE, Policy, PolicyConfig, build_user_network, parse_policy
+from uniarena.seeding import Streams, preserved_globals, seed_globals
+from uniarena.values.ensemble import EnsembleSpec, QEnsemble, build_critics
+from uniarena.values.model import Output
+from uniarena.values.value import parse_value
+
+DEFAULTS: dict[str, Any] = {"hidden_sizes": (256, 256), "activation": "relu", "orthogonal": False}
+"""Of built-in networks: Haarnoja et al. 2018 (arXiv:1812.05905), table 1; torch's own initialisation."""
+
+
+class ActorQModel(nn.Module):
+    """A policy, and Q of E members. Each looks at the observation with an encoder of its own.
+
+    Args:
+        policy: observations → distribution.
+        q: the critics.
+        scale: of Box actions; None: the actions are discrete, and the critics give all of them.
+
+    Attributes:
+        policy, q, scale: as given.
+    """
+
+    has_value = False
+
+    def __init__(self, policy: Policy, q: QEnsemble, scale: ActionScale | None) -> None:
+        super().__init__()
+        self.policy, self.q, self.scale = policy, q, scale
+
+    @property
+    def normalizer(self) -> ObservationNormalizer | None:
+        """What observations pass first; part of the policy."""
+        return self.policy.normalizer
+
+    def forward(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Output:
+        """The distribution of the action; there is no value of states."""
+        dist, state = self.policy(obs, state, is_first)
+        return Output(dist, None, state)
+
+    def dist(self, inputs: Tree, obs: Tree) -> Distribution:
+        """The distribution from normalised observations; `obs`, not normalised, holds the action mask."""
+        params, _ = self.policy.network.params(inputs)
+        return self.policy.head.dist(params, self.policy.mask(obs))
+
+    def value(self, obs: Tree, action: Tree | None = None) -> Tensor:
+        """Q of raw observations and of actions as the policy gives them: `[E, N]`, or `[E, N, outputs]`."""
+        row = None if action is None or self.scale is None else self.scale(action)
+        return self.q(self.policy.inputs(obs), row)
+
+    def initial_state(self, count: int) -> Tree | None:
+        """None: there is no memory."""
+        return None
+
+
+def build_actor_q(
+    observation_space: Space[Any],
+    policy_space: Space[Any],
+    policy_cfg: Mapping[str, Any],
+    value_cfg: Mapping[str, Any] | None,
+    normalizer: ObservationNormalizer | None,
+    streams: Streams,
+    *,
+    cfg: Any,
+) -> ActorQModel:
+    """The networks of a stochastic actor-critic, initialised from the streams `init/policy` and `init/value`.
+
+    Box actions are squashed Gaussians (log-stds from the network) unless `agent.policy.distribution` says
+    otherwise; Discrete ones are categorical, with critics that give all actions at once.
+
+    Args:
+        observation_space, policy_space, policy_cfg, value_cfg, normalizer, streams: as in `build_model`.
+        cfg: the learner's config; its property `critics` is an `EnsembleSpec`.
+
+    Raises:
+        ConfigError: an unsupported action space, one without the bounds that are needed, a policy with
+            memory, or a module that does not fit.
+    """
+    discrete = isinstance(policy_space, spaces.Discrete)
+    scale = None if discrete else ActionScale(policy_space)
+    wanted = policy_cfg.get("distribution", "auto")
+    squashed = not discrete and wanted in ("auto", "squashed_gaussian")
+    if scale is not None and wanted != "gaussian":
+        scale.require_bounds("a squashed Gaussian policy" if squashed else f"distribution: {wanted}")
+    section = _completed(policy_cfg, {"distribution": "squashed_gaussian"} if squashed else {})
+    parsed = _parse(section, policy_space)
+    with preserved_globals():
+        seed_globals(streams.seed_for("init/policy"))
+        network: TowerNetwork | UserNetwork
+        if parsed.built_in:
+            options = parsed.distribution, parsed.log_std_init
+            head = build_head(policy_space, *options, state_std=True)
+            network = _tower(observation_space, parsed, head)
+        else:
+            network, head = build_user_network(observation_space, policy_space, section, parsed)
+        policy = Policy(network, head, normalizer)
+        seed_globals(streams.seed_for("init/value"))
+        spec = cfg.critics
+        if isinstance(policy_space, spaces.Discrete):
+            spec = replace(spec, outputs=int(policy_space.n))
+        q = _critics(observation_space, policy_space, section, value_cfg, spec, scale)
+    return _checked(ActorQModel(policy, q, scale))
+
+
+def build_deterministic_actor_q(
+    observation_space: Space[Any],
+    policy_space: Space[Any],
+    policy_cfg: Mapping[str, Any],
+    value_cfg: Mapping[str, Any] | None,
+    normalizer: ObservationNormalizer | None,
+    streams: Streams,
+    *,
+    cfg: Any,
+) -> ActorQModel:
+    """The same for deterministic policies: tanh into the bounds. Of a user's module that gives means and log-stds,
+    the means count.
+    """
+    scale = ActionScale(policy_space)
+    scale.require_bounds("a deterministic policy")
+    if policy_cfg.get("distribution", "auto") not in ("auto", "squashed_gaussian"):
+        raise ConfigError(
+            f"this learner's policy is deterministic; got {policy_cfg['distribution']!r}.",
+            path=f"{WHERE}.distribution",
+            hint="leave it out: actions are squashed into their bounds by tanh.",
+        )
+    section = _completed(policy_cfg, {"distribution": "squashed_gaussian"})
+    parsed = _parse(section, policy_space)
+    with preserved_globals():
+        seed_globals(streams.seed_for("init/policy"))
+        network: TowerNetwork | UserNetwork
+        if parsed.built_in:
+            head = DeterministicHead(scale, scale.dims)
+            network = _tower(observation_space, parsed, head)
+        else:
+            network, _ = build_user_network(observation_space, policy_space, section, parsed)
+            head = DeterministicHead(scale, network.param_dim)
+        policy = Policy(network, head, normalizer)
+        seed_globals(streams.seed_for("init/value"))
+        q = _critics(observation_space, policy_space, section, value_cfg, cfg.critics, scale)
+    return _checked(ActorQModel(policy, q, scale))
+
+
+def _completed(section: Mapping[str, Any], more: Mapping[str, Any]) -> Section:
+    """A policy section with the family's defaults; a user's module keeps its own arguments."""
+    built_in = NetworkConfig(network=section.get("network", "mlp")).built_in
+    completed = Section(section)
+    for key, setting in {**(DEFAULTS if built_in else {}), **more}.items():
+        if section.get(key) in (None, "auto"):
+            completed.put(key, setting, None)
+    return completed
+
+
+def _parse(section: Section, policy_space: Space[Any]) -> PolicyConfig:
+    parsed = parse_policy(section, policy_space)
+    for key, hint in (("share_encoder", "leave it out."), ("gsde", "choose an explorer in agent.explorer.")):
+        if getattr(parsed, key) is True:
+            raise ConfigError(
+                f"{key} is not for off-policy learners: policy and critics have encoders of their own, and the "
+                "policy's noise has to be drawn anew for every row.",
+                path=f"{WHERE}.{key}",
+                hint=hint,
+            )
+    return parsed
+
+
+def _tower(observation_space: Space[Any], parsed: PolicyConfig, head: Head) -> TowerNetwork:
+    encoder = network_encoder(observation_space, parsed, WHERE)
+    actor = Tower(encoder.out_dim, parsed, hidden_sizes(parsed, encoder), head.param_dim, POLICY_GAIN)
+    offset = 0
+    parts: list[Any] = list(head.heads) if isinstance(head, JointHead) else [head]
+    for part in parts:
+        if isinstance(part, GaussianHead):  # the log-std is the second half of its outputs
+            actor.output.bias.data[offset + part.dims : offset + 2 * part.dims] += parsed.log_std_init
+        offset += part.param_dim
+    return TowerNetwork(encoder, actor)
+
+
+def _critics(
+    observation_space: Space[Any],
+    policy_space: Space[Any],
+    policy_section: Section,
+    value_cfg: Mapping[str, Any] | None,
+    spec: EnsembleSpec,
+    scale: ActionScale | None,
+) -> QEnsemble:
+    section = Section(value_cfg or {})
+    if NetworkConfig(network=section.get("network", "mlp")).built_in:
+        for key, setting in DEFAULTS.items():
+            if section.get(key) is None and policy_section.get(key) is None:
+                section.put(key, setting, None)
+    parsed = parse_value(section, policy_section)
+    dims = None if scale is None else scale.dims
+    return build_critics(observation_space, section, parsed, spec, dims, policy_space)
+
+
+def _checked(model: ActorQModel) -> ActorQModel:
+    """Networks in float32 whatever torch's default dtype is; policies with memory are refused."""
+    if model.policy.initial_state(1) is not None:
+        raise ConfigError(
+            "this learner samples single rows, and the policy has memory.",
+            path=f"{WHERE}.network",
+            hint="use a module without initial_state, or ppo.",
+        )
+    for part in (model.policy.network, model.policy.head, model.q):
+        part.float()
+    return model
