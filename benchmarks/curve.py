@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +60,8 @@ def bin_means(curve: Curve, edges: np.ndarray) -> np.ndarray:
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """About `count` round numbers that cover low … high."""
-    raw = max(high - low, 1e-9) / count
+    high = high if high > low else low + 1.0  # a flat curve
+    raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw)
     first, last = math.floor(low / step), math.ceil(high / step)
@@ -110,7 +111,10 @@ def draw(curves: Sequence[Curve], title: str, ylabel: str, bins: int = 60) -> Im
     return image.resize(SIZE, Image.Resampling.LANCZOS)
 
 
-def points(place, steps: np.ndarray, values: np.ndarray) -> list[tuple[float, float]]:  # type: ignore[no-untyped-def]
+def points(
+    place: Callable[[float, float], tuple[float, float]], steps: np.ndarray, values: np.ndarray
+) -> list[tuple[float, float]]:
+    """The places of a line's points."""
     return [place(float(step), float(value)) for step, value in zip(steps, values, strict=True)]
 
 
@@ -132,16 +136,18 @@ def short(step: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("source", nargs="+", help="run folders, or one recipe and key.path=value overrides")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="of a recipe")
     parser.add_argument("--metric", default="return_mean", help="a figure of metrics.jsonl")
-    parser.add_argument("--title", help="default: the recipe, or the names of the runs")
+    parser.add_argument("--title", help="default: the recipe, or the run's name")
     parser.add_argument("--output", type=Path, default=Path("curve.png"))
     args = parser.parse_args()
     runs = [Path(source) for source in args.source]
     with tempfile.TemporaryDirectory() as scratch:
-        title = ", ".join(run.name for run in runs)
+        title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
         if not runs[0].is_dir():
             title = f"{args.source[0]}, {len(args.seeds)} seeds" if len(args.seeds) > 1 else args.source[0]
             runs = train(args.source[0], args.seeds, args.source[1:], Path(scratch))

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from uniarena import checkpoint
-from uniarena.batch import Rollout, Tree, tree_leaves, tree_map
+from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
+from uniarena.buffers.frames import find_stacks
+from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig
+from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError, parse
 from uniarena.envs.actions import ActionMap
+from uniarena.envs.observations import as_batch
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
+from uniarena.explorers.base import Explorer
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
-from uniarena.optim import Minimize
+from uniarena.ops.finite import first_non_finite
+from uniarena.optim import Minimize, NonFiniteError
 from uniarena.registry import import_path, lookup
 from uniarena.seeding import Streams
-from uniarena.values.model import Output, build_model
+from uniarena.values.model import Output
 
 Section = Mapping[str, Any]
 
@@ -42,21 +47,18 @@ class Agent:
         streams: named random generators.
     """
 
-    def __init__(self, spec: dict[str, Any]) -> None:
-        self.spec = _saved(spec)
+    def __init__(self, spec: dict[str, Any], env: Env | None = None) -> None:
+        """Build every part that `spec` names; `env` is what a replay buffer asks about frames and goals."""
+        self.spec = spec
         self.observation_space = space_from_json(spec["observation_space"])
         self.action_map = ActionMap.from_json(spec["action_map"])
         self.device = torch.device(spec["device"])
         self.streams = Streams(spec["seed"])
         norm = spec["normalize_observation"]
         self.normalizer = None if norm is None else self._build_normalizer(norm)
-        space = self.action_map.policy_space
-        self.model = build_model(
-            self.observation_space, space, spec["policy"], spec["value"], self.normalizer, self.streams
-        ).to(self.device)
         self.learner = self._build_learner(spec["learner"])
-        self.explorer = _build("explorer", spec["explorer"], "agent.explorer")
-        self.buffer = self._build_buffer(spec["buffer"])
+        self.explorer = self._build_explorer(spec["explorer"])
+        self.buffer = self._build_buffer(spec["buffer"], env)
         self.bonuses = [self._build_bonus(section, i) for i, section in enumerate(spec["intrinsic"])]
         scale = spec["normalize_reward"]
         gamma = declared(self.learner.cfg, "gamma")
@@ -65,6 +67,7 @@ class Agent:
         )
         self._actor: Actor | None = None
         self._progress = 0.0
+        self.spec = _saved(spec)
 
     @classmethod
     def assemble(
@@ -94,6 +97,8 @@ class Agent:
         if odd:
             raise ConfigError(f"Agent.assemble(parts=…) does not know {', '.join(sorted(odd))}", path="agent")
         intrinsic = parts.get("intrinsic") or []
+        section = dict(learner) if isinstance(learner, Mapping) else {"type": learner}
+        brought = lookup("learner", section["type"]).default_parts
         declared = getattr(env, "normalization", {})
         spec = {
             "observation_space": space_to_json(env.observation_space),
@@ -101,16 +106,16 @@ class Agent:
             "columns": env.num_envs,
             "seed": seed,
             "device": device,
-            "learner": dict(learner) if isinstance(learner, Mapping) else {"type": learner},
+            "learner": section,
             "policy": dict(policy or {}),
             "value": dict(value or {}),
-            "explorer": dict(parts.get("explorer") or {"type": "sample"}),
-            "buffer": dict(parts.get("buffer") or {"type": "rollout"}),
+            "explorer": dict(parts.get("explorer") or brought["explorer"]),
+            "buffer": dict(parts.get("buffer") or brought["buffer"]),
             "intrinsic": [intrinsic] if isinstance(intrinsic, Mapping) else list(intrinsic),
             "normalize_observation": declared.get("observation"),
             "normalize_reward": declared.get("reward"),
         }
-        return cls(spec)
+        return cls(spec, env)
 
     # -- assembly of parts -----------------------------------------------------------------------------------------
     def _build_normalizer(self, fields: Section) -> ObservationNormalizer:
@@ -123,14 +128,39 @@ class Agent:
     def _build_learner(self, section: Section) -> Learner:
         kind = lookup("learner", section["type"])
         cfg = parse(kind.Config, _fields(section), "learner")
+        spaces = (self.observation_space, self.action_map.policy_space)
+        sections = (self.spec["policy"], self.spec["value"])
+        self.model = kind.build_model(*spaces, *sections, self.normalizer, self.streams, cfg=cfg).to(
+            self.device
+        )
         minimize = Minimize(max_grad_norm=declared(cfg, "max_grad_norm"))
         return kind(self.model, cfg, minimize, self.streams.torch("minibatch")).to(self.device)
 
-    def _build_buffer(self, section: Section) -> RolloutBuffer:
+    def _build_explorer(self, section: Section) -> Explorer:
+        kind = lookup("explorer", section["type"])
+        cfg = parse(kind.Config, _fields(section), "agent.explorer")
+        warmup = getattr(self.learner.cfg, "learning_starts", 0)
+        explorer: Explorer = kind(cfg, self.action_map.policy_space, warmup)
+        if "log_prob" in self.learner.records and not (explorer.has_log_prob and explorer.warmup == 0):
+            raise ConfigError(
+                f"{self.spec['learner']['type']} must know the log-probs of what was done, which {section['type']} "
+                "(with its warm-up) cannot give.",
+                path="agent.explorer.type",
+                hint="leave agent.explorer out: the learner brings its own.",
+            )
+        return explorer
+
+    def _build_buffer(self, section: Section, env: Env | None) -> Any:
         kind = lookup("buffer", section["type"])
         fields = _fields(section)
         if kind is not RolloutBuffer:
-            return kind(parse(kind.Config, fields, "agent.buffer"))
+            if self.spec["intrinsic"]:
+                raise ConfigError(
+                    f"bonuses are written on rollouts; {section['type']} keeps single transitions.",
+                    path="agent.intrinsic",
+                    hint="use an on-policy learner such as ppo, or leave agent.intrinsic out.",
+                )
+            return None if env is None else self._build_replay(kind, fields, env)
         size = declared(self.learner.cfg, "train_batch_size")
         if size is not None and fields.get("train_batch_size") not in (None, size):
             raise ConfigError(
@@ -140,6 +170,21 @@ class Agent:
             )
         cfg = parse(RolloutBufferConfig, fields, "agent.buffer")
         return RolloutBuffer(replace(cfg, train_batch_size=size) if size is not None else cfg)
+
+    def _build_replay(self, kind: Any, fields: Section, env: Env) -> Any:
+        cfg = self.learner.cfg
+        spec = BufferSpec(
+            self.observation_space,
+            self.action_map.policy_space,
+            columns=self.spec["columns"],
+            gamma=declared(cfg, "gamma"),
+            batch_size=declared(cfg, "batch_size"),
+            device=self.device,
+            n_step=getattr(cfg, "n_step", 1),
+            stacks=find_stacks(env),
+            goal_reward=goal_reward_of(env) if fields.get("her") is not None else None,
+        )
+        return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 
     def _build_bonus(self, section: Section, index: int) -> Any:
         kind = lookup("bonus", section["type"])
@@ -177,7 +222,7 @@ class Agent:
                 if isinstance(obs, dict)
                 else {"obs": obs, "action_mask": action_mask}
             )
-        tree, batched = self._to_batch(obs)
+        tree, batched = as_batch(self.observation_space, obs, self.device)
         count = len(tree_leaves(tree)[0])
         if state is None:
             state = self.actor.initial_state(count)
@@ -225,16 +270,29 @@ class Agent:
         if progress is not None:
             self._progress = progress
             self.learner.set_progress(progress)
+            if hasattr(self.buffer, "set_progress"):
+                self.buffer.set_progress(progress)
         rollout = self.buffer.sample(self.streams.torch("buffer"))
-        rows = rollout.rows
-        discount = declared(self.learner.cfg, "gamma") * (~rows.terminated).to(rows.reward.dtype)
-        update = self.learner.update(
-            replace(rollout, rows=rows.replace(reward=self._reward(rows), discount=discount))
-        )
+        try:
+            update = self.learner.update(self._paid(rollout))
+        except NonFiniteError as error:
+            if isinstance(rollout, Rollout) and (culprit := first_non_finite(rollout)):
+                error.add_note(culprit)
+            raise
+        if update.priority is not None:
+            self.buffer.reprioritise(rollout.index, update.priority)
         metrics = dict(update.metrics)
         for bonus in self.bonuses:
             metrics |= bonus.learn(rollout)
         return Update(metrics, update.priority)
+
+    def _paid(self, sample: Rollout | Batch) -> Rollout | Batch:
+        """What the learner gets: a copy with the reward it is paid, and on rollouts the discount of each row."""
+        if isinstance(sample, Batch):
+            return sample if self.reward_scaler is None else sample.replace(reward=self._reward(sample))
+        rows = sample.rows
+        discount = declared(self.learner.cfg, "gamma") * (~rows.terminated).to(rows.reward.dtype)
+        return replace(sample, rows=rows.replace(reward=self._reward(rows), discount=discount))
 
     def _reward(self, rows: Any) -> Tensor:
         """What the learner is paid: the normalised reward plus the weighted bonus."""
@@ -264,7 +322,6 @@ class Agent:
         return {
             "learner": self.learner.state_dict(),
             "explorer": self.explorer.state_dict(),
-            "buffer": self.buffer.state_dict(),
             "bonuses": [bonus.state_dict() for bonus in self.bonuses],
             "reward_scaler": None if self.reward_scaler is None else self.reward_scaler.state_dict(),
             "progress": self._progress,
@@ -273,7 +330,6 @@ class Agent:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         self.explorer.load_state_dict(state["explorer"])
-        self.buffer.load_state_dict(state["buffer"])
         for bonus, saved in zip(self.bonuses, state["bonuses"], strict=True):
             bonus.load_state_dict(saved)
         if self.reward_scaler is not None:
@@ -317,41 +373,6 @@ class Agent:
         return export_onnx(self, Path(path))
 
     # -- details -----------------------------------------------------------------------------------------------------
-    def _to_batch(self, obs: Tree) -> tuple[Tree, bool]:
-        """Tensors `[N, …]` on the agent's device, and whether the observation was batched."""
-        paths = dict(_space_shapes(self.observation_space))
-        from uniarena.batch import tree_paths
-
-        given = dict(tree_paths(obs))
-        if set(paths) != set(given):
-            odd = sorted(set(paths) ^ set(given))
-            raise ValueError(
-                f"observation keys differ from the agent's space: {', '.join(odd) or 'a dict where none is due'}."
-            )
-        extra = {np.ndim(given[key]) - len(shape) for key, shape in paths.items()}
-        if extra not in ({0}, {1}):
-            key, shape = next((k, s) for k, s in paths.items())
-            raise ValueError(
-                f"observation {key or 'array'} has shape {np.shape(given[key])}; expected {shape} or (N, *{shape})."
-            )
-        batched = extra == {1}
-
-        def convert(leaf: Any) -> Tensor:
-            tensor = torch.as_tensor(
-                np.asarray(leaf) if not isinstance(leaf, Tensor) else leaf, device=self.device
-            )
-            tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-            return tensor if batched else tensor.unsqueeze(0)
-
-        return tree_map(convert, obs), batched
-
-
-def _space_shapes(space: Any, prefix: str = "") -> Sequence[tuple[str, tuple[int, ...]]]:
-    inner = getattr(space, "spaces", None)
-    if inner is None:
-        return [(prefix, tuple(space.shape))]
-    entries = inner.items() if isinstance(inner, Mapping) else enumerate(inner)
-    return [p for key, sub in entries for p in _space_shapes(sub, f"{prefix}.{key}" if prefix else str(key))]
 
 
 def _available(device: str) -> bool:
@@ -369,8 +390,3 @@ def _saved(value: Any) -> Any:
 
 def _fields(section: Section) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key != "type"}
-
-
-def _build(kind: str, section: Section, path: str) -> Any:
-    component = lookup(kind, section["type"])
-    return component(parse(component.Config, _fields(section), path))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,18 @@ from uniarena.config.errors import Faults
 from uniarena.envs import make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
-from uniarena.learners.base import declared
 from uniarena.nets.encoders import large_inputs
 from uniarena.nets.tower import NetworkConfig
 from uniarena.optim import ScheduleConfig
 from uniarena.policies.policy import PolicyConfig
 from uniarena.registry import RegistryError, lookup
-from uniarena.trainer.callbacks.checkpoint import Checkpoint, CheckpointConfig
-from uniarena.trainer.callbacks.evaluate import Evaluate, EvaluateConfig
-from uniarena.trainer.callbacks.log import Log, LogConfig
-from uniarena.trainer.callbacks.progress import Progress, ProgressConfig
+from uniarena.trainer.callbacks.checkpoint import Checkpoint
+from uniarena.trainer.callbacks.evaluate import Evaluate
+from uniarena.trainer.callbacks.log import Log
+from uniarena.trainer.callbacks.progress import Progress
+from uniarena.trainer.schedule import readable, schedule_for
 from uniarena.trainer.trainer import Trainer
+from uniarena.values.model import build_model
 from uniarena.values.value import parse_value
 
 TINY_PARAMETERS = 1_000_000
@@ -46,20 +47,27 @@ def check(exp: Experiment) -> None:
     Raises:
         ConfigError: everything wrong with them, with file and line.
     """
-    check_components(exp)
     faults = Faults()
+    with faults.gather():
+        check_components(exp)
     with exp.locating():
-        _, learner = component("learner", exp.learner, "learner")
+        learner = component("learner", exp.learner, "learner")[1] if not faults.found else None
         for path, schedule in _schedules(learner, "learner"):
             try:
                 lookup("schedule", schedule.type)
             except RegistryError as error:
                 faults.add(str(error.args[0]), f"{path}.type", None, error.hint)
         with faults.gather():
-            if NetworkConfig(network=exp.agent.policy.get("network", "mlp")).built_in:
-                parse(PolicyConfig, exp.agent.policy, "agent.policy")
-            parse_value(exp.agent.value, exp.agent.policy)
+            if learner is not None and lookup("learner", exp.learner["type"]).build_model is build_model:
+                _check_networks(exp)
         faults.check()
+
+
+def _check_networks(exp: Experiment) -> None:
+    """Policy and value of the actor-critic kind; other families check their sections when they are built."""
+    if NetworkConfig(network=exp.agent.policy.get("network", "mlp")).built_in:
+        parse(PolicyConfig, exp.agent.policy, "agent.policy")
+    parse_value(exp.agent.value, exp.agent.policy)
 
 
 def _schedules(cfg: Any, path: str) -> Iterator[tuple[str, ScheduleConfig]]:
@@ -103,7 +111,8 @@ def build_env(
     kwargs = dict(section.kwargs)
     draws = bool(records) and not training and "render_mode" not in kwargs
     if draws and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame looks for a screen even where none is needed
+        # pygame looks for a screen even where none is needed
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     with exp.locating():
         try:
             return _make(exp, num_envs, wrappers, {**kwargs, "render_mode": "rgb_array"} if draws else kwargs)
@@ -179,9 +188,15 @@ def init_from(agent: Agent, path: str) -> None:
     try:
         state, _ = checkpoint.load(checkpoint.locate(path), only=("agent",))
     except CheckpointError as error:
-        raise ConfigError(f"nothing to start from: {error}", where, hint="give a run's or a checkpoint's folder.") from None
+        raise ConfigError(
+            f"nothing to start from: {error}", where, hint="give a run's or a checkpoint's folder."
+        ) from None
     saved = state["agent"]
-    model = {key.removeprefix("model."): value for key, value in saved["learner"].items() if key.startswith("model.")}
+    model = {
+        key.removeprefix("model."): value
+        for key, value in saved["learner"].items()
+        if key.startswith("model.")
+    }
     try:
         agent.model.load_state_dict(model)
     except RuntimeError as error:
@@ -227,21 +242,14 @@ def choose_threads(wanted: int | str, agent: Agent) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def steps_per_update(agent: Agent, env: Env) -> int:
-    """Environment steps gathered for one learner update."""
-    cfg = agent.learner.cfg
-    rollout = declared(cfg, "n_steps") * env.num_envs
-    batch = declared(cfg, "train_batch_size") or rollout
-    return -(-batch // rollout) * rollout
-
-
 def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], list[str]]:
     """Environment steps between logs, saves and evaluations, and notices about those that never come due.
 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """
     training, notices, result = exp.training, [], {}
-    per_update, epochs = steps_per_update(agent, env), declared(agent.learner.cfg, "n_epochs")
+    schedule = schedule_for(agent.learner.cfg)
+    per_update, epochs = schedule.steps_per_update(env.num_envs), schedule.epochs_per_update
     default = {"log": per_update, "save": max(per_update, training.total_timesteps // 5)}
     default["eval"] = max(per_update, training.total_timesteps // 10)
     for name in ("log", "save", "eval"):
@@ -251,13 +259,13 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
             steps = default[name] if count is None else -(-count // epochs) * per_update
             if count is not None and steps > training.total_timesteps:
                 notices.append(
-                    f"training.{name}_interval={count} optimisation epochs is every {steps:,} env steps, longer than the "
-                    "run "
-                    f"({training.total_timesteps:,}); it will not come due before the end."
+                    f"training.{name}_interval={count} optimisation epochs is every {steps:,} env steps, "
+                    f"longer than the run ({training.total_timesteps:,}); it will not come due before the end"
                 )
         elif steps > training.total_timesteps:
             notices.append(
-                f"training.{name}_every_env_steps={steps:,} is longer than the run ({training.total_timesteps:,})."
+                f"training.{name}_every_env_steps={steps:,} is longer than the run "
+                f"({training.total_timesteps:,}); it will not come due before the end"
             )
         result[name] = steps
     return result, notices
@@ -266,27 +274,31 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
 def build_callbacks(
     exp: Experiment, every: Mapping[str, int], quiet: bool, extra: Sequence[Any] = ()
 ) -> list[Any]:
-    """Evaluation, the user's own, logging, progress, and last the checkpoint, which saves what they all know."""
+    """Evaluation, the user's own, logging, progress, and last the checkpoint, which saves what they all know.
+
+    What the config says of one of the built-in ones is added to what follows from the section `training`.
+    """
     training = exp.training
-    evaluate = Evaluate(EvaluateConfig(every_env_steps=every["eval"], n_episodes=training.n_eval_episodes))
-    own = [_build_callback(section, index) for index, section in enumerate(exp.callbacks)] + list(extra)
-    kinds = {type(callback) for callback in own}
-    defaults: list[tuple[type, Callable[[], Any]]] = [
-        (Log, lambda: Log(LogConfig(every_env_steps=every["log"], loggers=exp.experiment.loggers))),
-        (Progress, lambda: Progress(ProgressConfig(quiet=quiet))),
-        (
-            Checkpoint,
-            lambda: Checkpoint(
-                CheckpointConfig(every_env_steps=every["save"], keep_last=training.keep_checkpoints)
-            ),
-        ),
-    ]
-    chosen = [] if Evaluate in kinds else [evaluate]
-    return chosen + own + [make() for kind, make in defaults if kind not in kinds]
+    built_in: dict[type, dict[str, Any]] = {
+        Evaluate: {"every_env_steps": every["eval"], "n_episodes": training.n_eval_episodes},
+        Log: {"every_env_steps": every["log"], "loggers": exp.experiment.loggers},
+        Progress: {"quiet": quiet},
+        Checkpoint: {"every_env_steps": every["save"], "keep_last": training.keep_checkpoints},
+    }
+    given = [_build_callback(section, i, built_in) for i, section in enumerate(exp.callbacks)] + list(extra)
+    slots = {kind: [callback for callback in given if type(callback) is kind] for kind in built_in}
+    for kind, fields in built_in.items():
+        slots[kind] = slots[kind] or [kind(**fields)]
+    own = [callback for callback in given if type(callback) not in built_in]
+    return [*slots[Evaluate], *own, *slots[Log], *slots[Progress], *slots[Checkpoint]]
 
 
-def _build_callback(section: Mapping[str, Any], index: int) -> Any:
-    kind, cfg = component("callback", section, f"callbacks.{index}")
+def _build_callback(section: Section, index: int, built_in: Mapping[type, dict[str, Any]]) -> Any:
+    path = f"callbacks.{index}"
+    kind, cfg = component("callback", section, path)
+    if kind in built_in:
+        fields = {key: value for key, value in built_in[kind].items() if key not in section}
+        return kind(cfg, **fields)
     if cfg is not None:
         return kind(cfg)
     try:
@@ -294,7 +306,7 @@ def _build_callback(section: Mapping[str, Any], index: int) -> Any:
     except TypeError as error:
         raise ConfigError(
             f"this callback cannot be made without arguments: {error}",
-            f"callbacks.{index}.type",
+            f"{path}.type",
             hint="give its class a Config for what a config can set, or defaults to its arguments",
         ) from error
 
@@ -350,29 +362,15 @@ def summary(trainer: Trainer) -> str:
     cfg = agent.learner.cfg
     parts = [f"{name} {_count(part):,}" for name, part in agent.model.named_children() if _count(part)]
     count, threads = _count(agent.model), torch.get_num_threads()
-    rows, epochs = trainer.schedule.rollout_length, trainer.schedule.epochs_per_update
-    memory = rows * columns * sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
-    batch = steps_per_update(agent, env)
-    rollouts = batch // (rows * env.num_envs)
-    gathered = f"{rollouts} rollouts of " if rollouts > 1 else ""
-    minibatch = min(getattr(cfg, "batch_size", None) or batch, batch)
+    row_bytes = sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
+    update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
     return (
         f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
         f"action {describe(env.action_map.env_space)}\n"
         f"agent: {agent.spec['learner']['type']}, {count:,} parameters ({', '.join(parts)}; "
-        f"{_size(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
-        f"update: every {batch:,} env steps ({gathered}{rows} steps x {columns}, observations "
-        f"{_size(memory)}), {epochs} epoch{'' if epochs == 1 else 's'} in minibatches of "
-        f"{minibatch:,}"
+        f"{readable(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
+        f"update: {update}"
     )
-
-
-def _size(number: int) -> str:
-    """Bytes as people read them."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number / 2**10:.1f} KiB"
 
 
 def _count(module: torch.nn.Module) -> int:

@@ -29,6 +29,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "learner": {
         "ppo": "uniarena.learners.on_policy.presets:PPO",
         "a2c": "uniarena.learners.on_policy.presets:A2C",
+        "dqn": "uniarena.learners.off_policy.dqn:DQN",
+        "c51": "uniarena.learners.off_policy.dqn_presets:C51",
+        "qr_dqn": "uniarena.learners.off_policy.dqn_presets:QRDQN",
+        "iqn": "uniarena.learners.off_policy.dqn_presets:IQN",
+        "rainbow": "uniarena.learners.off_policy.dqn_presets:RAINBOW",
+        "sac": "uniarena.learners.off_policy.sac:SAC",
     },
     "env": {},
     "wrapper": {
@@ -50,9 +56,17 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "impala_cnn": "uniarena.nets.cnn:ImpalaCNN",
         "minatar_cnn": "uniarena.nets.cnn:MinAtarCNN",
     },
-    "explorer": {"sample": "uniarena.explorers.sample:SampleExplorer"},
+    "explorer": {
+        "sample": "uniarena.explorers.sample:SampleExplorer",
+        "epsilon_greedy": "uniarena.explorers.epsilon_greedy:EpsilonGreedy",
+        "boltzmann": "uniarena.explorers.boltzmann:Boltzmann",
+    },
     "bonus": {"rnd": "uniarena.explorers.bonuses.rnd:RND"},
-    "buffer": {"rollout": "uniarena.buffers.rollout:RolloutBuffer"},
+    "buffer": {
+        "rollout": "uniarena.buffers.rollout:RolloutBuffer",
+        "replay": "uniarena.buffers.replay:ReplayBuffer",
+        "prioritized": "uniarena.buffers.prioritized:PrioritizedReplay",
+    },
     "optimizer": {
         "adam": "torch.optim:Adam",
         "adamw": "torch.optim:AdamW",

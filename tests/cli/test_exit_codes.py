@@ -31,7 +31,13 @@ def test_eval_gives_the_same_object(ua) -> None:
 
 @pytest.mark.parametrize("vectorization", ["serial", "async"])
 def test_what_environments_print_cannot_spoil_the_object(ua, vectorization: str) -> None:
-    told = ua("train", "small.yaml", f"environment.id={US}:Talks", f"environment.vectorization={vectorization}", "--json")
+    told = ua(
+        "train",
+        "small.yaml",
+        f"environment.id={US}:Talks",
+        f"environment.vectorization={vectorization}",
+        "--json",
+    )
     assert told.code == 0
     assert told.json["env_steps"] == 128
     assert "printed by step" in told.err and "written by step" in told.err
@@ -40,7 +46,12 @@ def test_what_environments_print_cannot_spoil_the_object(ua, vectorization: str)
 def test_without_json_the_answer_says_where_the_run_is_and_what_to_do_next(ua) -> None:
     told = ua("train", "small.yaml", "--run-dir", "here")
     assert told.code == 0
-    for command in ("uniarena eval here", "uniarena eval here --video", "tensorboard --logdir here", "uniarena export here"):
+    for command in (
+        "uniarena eval here",
+        "uniarena eval here --video",
+        "tensorboard --logdir here",
+        "uniarena export here",
+    ):
         assert command in told.out
     assert "128 env steps" in told.out and "deterministic, 2 episodes" in told.out
     assert "stochastic, 2 episodes" in told.err  # both modes are in the report  # case B58
@@ -73,7 +84,12 @@ def test_a_second_ctrl_c_leaves_at_once_with_the_last_checkpoint(ua) -> None:
 
 
 def test_usage_errors_are_bad_input(ua) -> None:
-    for arguments in (["train"], ["train", "small.yaml", "--no-such"], ["nonsense"], ["eval", "here", "--episodes", "0"]):
+    for arguments in (
+        ["train"],
+        ["train", "small.yaml", "--no-such"],
+        ["nonsense"],
+        ["eval", "here", "--episodes", "0"],
+    ):
         told = ua(*arguments)
         assert told.code == 2
         assert told.err and not told.out

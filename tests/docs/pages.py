@@ -40,8 +40,9 @@ def spans(page: Path) -> list[str]:
 
 def rows(page: Path, heading: str = "") -> Iterator[list[str]]:
     """The rows of the tables below a heading (of the whole page without one), without their head lines, as cells."""
-    parts = re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.MULTILINE) if heading else [""]
-    text = next(part for part in parts if part.startswith(heading)) if heading else page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    if heading:
+        text = next(p for p in re.split(r"^#+ ", text, flags=re.MULTILINE) if p.startswith(heading))
     lines = text.splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith("|") and not _is_rule(line) and not _is_rule(following):

@@ -15,7 +15,11 @@ from .pages import PAGES, ROOT, blocks, spans
 
 def commands(page: Path) -> list[str]:
     """Command lines of `uniarena` in blocks and in running text."""
-    lines = [line.split(" #")[0].strip() for block in blocks(page, "bash", "text") for line in block.text.splitlines()]
+    lines = [
+        line.split(" #")[0].strip()
+        for block in blocks(page, "bash", "text")
+        for line in block.text.splitlines()
+    ]
     return [text for text in [*lines, *spans(page)] if re.match(r"uniarena( |$)", text)]
 
 
@@ -46,15 +50,17 @@ def test_the_overrides_of_a_training_command_are_keys(page: str, text: str):
 
 def test_every_make_target_shown_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    lines = [line for page in PAGES for block in blocks(page, "bash", "text") for line in block.text.splitlines()]
+    lines = [
+        line for page in PAGES for block in blocks(page, "bash", "text") for line in block.text.splitlines()
+    ]
     lines += [span for page in PAGES for span in spans(page)]
     shown = {line.split()[1] for line in lines if re.match(r"make [a-z]", line)}
     assert shown and shown <= targets
 
 
 def test_every_script_shown_exists():
-    texts = [page.read_text(encoding="utf-8") for page in PAGES]
-    shown = {path for text in texts for path in re.findall(r"python ((?:benchmarks|scripts|examples)/[\w/]+\.py)", text)}
+    script = re.compile(r"python ((?:benchmarks|scripts|examples)/[\w/]+\.py)")
+    shown = {path for page in PAGES for path in script.findall(page.read_text(encoding="utf-8"))}
     assert shown and [path for path in shown if not (ROOT / path).is_file()] == []
 
 

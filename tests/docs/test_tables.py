@@ -19,7 +19,9 @@ from uniarena.policies.policy import PolicyConfig
 from .pages import PAGES, ROOT, codes, rows, spans
 
 DOCS = ROOT / "docs"
-FREQUENCIES = {f"{name}_{unit}" for name in ("log", "save", "eval") for unit in ("every_env_steps", "interval")}
+FREQUENCIES = {
+    f"{name}_{unit}" for name in ("log", "save", "eval") for unit in ("every_env_steps", "interval")
+}
 
 
 def undocumented(config: Any, page: str) -> list[str]:
@@ -34,9 +36,19 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
         ("agents.md", RNDConfig),
-        *[("configuration.md", config) for config in SECTIONS.values() if hasattr(config, "__dataclass_fields__")],
-        *[("environments.md", registry.lookup("wrapper", name).Config) for name in registry.BUILT_IN["wrapper"]],
-        *[("sampling-and-training.md", registry.lookup("callback", n).Config) for n in registry.BUILT_IN["callback"]],
+        *[
+            ("configuration.md", config)
+            for config in SECTIONS.values()
+            if hasattr(config, "__dataclass_fields__")
+        ],
+        *[
+            ("environments.md", registry.lookup("wrapper", name).Config)
+            for name in registry.BUILT_IN["wrapper"]
+        ],
+        *[
+            ("sampling-and-training.md", registry.lookup("callback", n).Config)
+            for n in registry.BUILT_IN["callback"]
+        ],
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -63,7 +75,10 @@ def value(cell: str) -> Any:
 
 @pytest.mark.parametrize(("column", "config"), [(1, PolicyGradientConfig), (2, A2CConfig)])
 def test_the_defaults_of_the_presets_are_those_of_the_code(column: int, config: Any):
-    table = {codes(cells[0])[0]: value(cells[column]) for cells in rows(DOCS / "learners.md", "One policy gradient")}
+    table = {
+        codes(cells[0])[0]: value(cells[column])
+        for cells in rows(DOCS / "learners.md", "One policy gradient")
+    }
     code = {field.name: field.default for field in describe(config)}
     code["optimizer"] = code["optimizer"].type
     assert table == code
@@ -83,7 +98,13 @@ def test_every_message_that_is_explained_is_given_somewhere(part: str):
 
 # -- names of other libraries ------------------------------------------------------------------------------------
 BASE: dict[str, Any] = {"environment": {"id": "CartPole-v1"}, "learner": {"type": "ppo"}}
-VALUES = {"normalize_advantage": True, "hidden_sizes": [32], "orthogonal": False, "gsde": True, "share_encoder": True}
+VALUES = {
+    "normalize_advantage": True,
+    "hidden_sizes": [32],
+    "orthogonal": False,
+    "gsde": True,
+    "share_encoder": True,
+}
 
 
 def theirs(cells: list[str]) -> list[str]:

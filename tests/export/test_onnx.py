@@ -91,7 +91,9 @@ ACTIONS = {
     "box": spaces.Box(-0.2, 0.3, (2,), np.float32),
     "unbounded box": spaces.Box(-np.inf, np.inf, (2,), np.float32),
     "float64 box": spaces.Box(-2.0, 2.0, (1,), np.float64),
-    "dict": spaces.Dict({"gear": spaces.Discrete(3, start=1), "wheel": spaces.Box(-1.0, 1.0, (2,), np.float32)}),
+    "dict": spaces.Dict(
+        {"gear": spaces.Discrete(3, start=1), "wheel": spaces.Box(-1.0, 1.0, (2,), np.float32)}
+    ),
 }
 
 
@@ -125,11 +127,16 @@ def test_every_observation_space_goes_in_as_the_environment_gives_it(kind: str, 
 def test_normaliser_head_and_rescaling_are_inside(distribution: str, tmp_path: Path) -> None:
     box = spaces.Box(np.array([-3.0, 0.0], np.float32), np.array([1.0, 0.5], np.float32))
     agent = agent_for(
-        VECTOR, box, ("normalize_observation", "rescale_action"), {"distribution": distribution, "hidden_sizes": [16]}
+        VECTOR,
+        box,
+        ("normalize_observation", "rescale_action"),
+        {"distribution": distribution, "hidden_sizes": [16]},
     )
     (found,) = assert_same(agent, agent.export(tmp_path / "policy.onnx"))
     assert (found >= box.low).all() and (found <= box.high).all()
-    untouched = agent_for(VECTOR, box, ("rescale_action",), {"distribution": distribution, "hidden_sizes": [16]})
+    untouched = agent_for(
+        VECTOR, box, ("rescale_action",), {"distribution": distribution, "hidden_sizes": [16]}
+    )
     assert np.abs(untouched.act(batch_of(VECTOR, 11)) - found).max() > 1e-3  # the statistics matter
 
 

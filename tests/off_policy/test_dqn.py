@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from tests.off_policy.chain import GAMMA, MASKED, SPACE, chain, make, masked, optimal_q
 from uniarena.batch import Batch
 from uniarena.config import ConfigError, parse
+from uniarena.envs.actions import ActionMap
+from uniarena.explorers.actor import Actor
+from uniarena.explorers.epsilon_greedy import EpsilonGreedy, EpsilonGreedyConfig
 from uniarena.learners.off_policy.dqn import DQN
 from uniarena.learners.off_policy.dqn_config import DQNConfig
 from uniarena.learners.off_policy.dqn_presets import C51, IQN, QRDQN, RAINBOW
@@ -212,9 +215,18 @@ def test_gradient_is_clipped_to_the_norm() -> None:
     assert norms[0] == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_discrete_actions_with_another_start_are_counted_from_zero() -> None:
-    learner = make(actions=spaces.Discrete(2, start=0))
-    assert learner.model.policy.head.param_dim == 2
+def test_discrete_actions_with_another_start_are_counted_from_zero() -> None:  # case B13
+    env_space = spaces.Discrete(2, start=-1)
+    action_map = ActionMap(env_space)
+    learner = make(actions=action_map.policy_space, target_update_updates=20)
+    for _ in range(300):
+        learner.update(chain())
+    explorer = EpsilonGreedy(EpsilonGreedyConfig(epsilon=0.5), action_map.policy_space)
+    actor = Actor(learner.model.policy.frozen(), explorer)
+    noise = actor.noise(1, 5, torch.Generator().manual_seed(0))
+    for action in (actor.act(torch.eye(5), noise=noise[0])[0], actor.mode(torch.eye(5))[0]):
+        assert all(env_space.contains(one) for one in action_map(action.numpy()))
+    assert action_map(actor.mode(torch.eye(5))[0]).tolist() == [0] * 5  # right
 
 
 def test_other_actions_are_refused_with_the_way_out() -> None:

@@ -16,9 +16,12 @@ class CarelessEnv(gym.Env[np.ndarray, int]):
     It ends where it leaves [-2, 2], or after 25 steps; the reward is higher near the middle.
     """
 
-    def __init__(self) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  (as gymnasium.Env declares it)
+
+    def __init__(self, render_mode: str | None = None) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = spaces.Discrete(2)
+        self.render_mode = render_mode
         self.at, self.t = 0.0, 0
 
     def reset(
@@ -31,6 +34,9 @@ class CarelessEnv(gym.Env[np.ndarray, int]):
         self.at += float(np.random.rand()) - 0.75 + 0.5 * action  # noqa: NPY002
         self.t += 1
         return self._obs(), 1.0 - abs(self.at), abs(self.at) > 2.0, self.t >= 25, {}
+
+    def render(self) -> np.ndarray:
+        return np.full((8, 8, 3), self.t, np.uint8)
 
     def _obs(self) -> np.ndarray:
         return np.array([self.at, self.t / 25], np.float32)

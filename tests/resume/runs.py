@@ -88,11 +88,15 @@ def _command(arguments: tuple[str, ...], disturb: str) -> None:
     multiprocessing.set_start_method("fork", force=True)  # of environment workers, as in a process of a shell
     if disturb:
         os.environ["DISTURB"] = disturb
-    # these take longer than the runs here, and are tested elsewhere
-    provenance.write_provenance = lambda *_, **__: {}  # type: ignore[assignment]
-    os.fsync = lambda file: None
+    hurry(pytest.MonkeyPatch())
     sys.argv = ["uniarena", *arguments]
     cli.main()
+
+
+def hurry(patch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes longer than these short runs and is tested elsewhere."""
+    patch.setattr(provenance, "write_provenance", lambda *_, **__: {})
+    patch.setattr(os, "fsync", lambda file: None)
 
 
 def differences(whole: Path, other: Path) -> list[str]:

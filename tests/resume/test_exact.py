@@ -95,15 +95,16 @@ RUNS = {
 }
 
 
-KILL_AT = {
-    "no_native_state": 6
-}  # there a best checkpoint is newer than the one that can be continued exactly
-BOX2D = pytest.mark.extra("box2d")
+KILL_AT = {"no_native_state_wrappers": 6}  # a best checkpoint is newer there than the one that is exact
+MARKS = {
+    "lunarlander": pytest.mark.extra("box2d"),
+    **dict.fromkeys(
+        ("ppo_cartpole_sync", "learned_scale", "no_native_state", "wrappers_tensor"), pytest.mark.slow
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=BOX2D if name == "lunarlander" else ()) for name in RUNS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])
 def test_a_killed_and_resumed_run_ends_as_one_that_never_stopped(name: str, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert train(RUNS[name], whole) == 0

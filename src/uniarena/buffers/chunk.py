@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from uniarena.batch import Rollout, Tree, tree_leaves
+from uniarena.batch import Rollout, Tree
 from uniarena.buffers.flags import FIRST, OK, STOP, TERMINATED, TRUNCATED, VALID
+from uniarena.buffers.layout import RowLayout
 
 
 class Chunk(NamedTuple):
@@ -66,14 +67,14 @@ class Chunk(NamedTuple):
 
 
 class ChunkReader:
-    """Reads rollouts; remembers the arrays of tensors that come again, as a sampler's own memory does.
+    """Reads rollouts; remembers the arrays of tensors that come again, as a sampler's own do.
 
     Args:
-        fields: fields that are stored beside the observation, `action` first.
+        layout: of the rows that are stored.
     """
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        self.fields = tuple(fields)
+    def __init__(self, layout: RowLayout) -> None:
+        self.layout = layout
         self._seen: dict[str, tuple[torch.Tensor, np.ndarray]] = {}
 
     def array(self, name: str, tensor: Any) -> np.ndarray:
@@ -92,11 +93,11 @@ class ChunkReader:
         Raises:
             KeyError: a field that is to be stored is not in it.
         """
-        rows, last = rollout.rows.require("obs", "reward", *self.fields), rollout.last
+        rows, last = rollout.rows.require("obs", "reward", *self.layout.fields), rollout.last
         chunk = Chunk(
-            _leaves(rows["obs"]),
-            _leaves(last["obs"]),
-            [leaf for name in self.fields for leaf in _leaves(rows[name])],
+            self._arrays("obs", rows["obs"]),
+            self._arrays("obs", last["obs"]),
+            [leaf for name in self.layout.fields for leaf in self._arrays(name, rows[name])],
             as_array(rows["reward"]),
             as_array(rows["terminated"]),
             as_array(rows["truncated"]),
@@ -105,41 +106,43 @@ class ChunkReader:
             as_array(last["is_first"]),
             None,
         )
-        return chunk._replace(ends=_ends(rollout, chunk))
+        return chunk._replace(ends=self._ends(rollout, chunk))
+
+    def _arrays(self, field: str, tree: Tree) -> list[np.ndarray]:
+        return [as_array(leaf) for leaf in self.layout.flatten(field, tree)]
+
+    def _ends(self, rollout: Rollout, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]] | None:
+        """True last observations: those listed, and with dense successors those of rows after which an episode begins.
+
+        A row that is listed counts as listed: a declared boundary is cut after the environment spoke.
+        """
+        listed = rollout.ended
+        found: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
+        if listed is not None and listed.shape[0]:
+            found.append((as_array(listed["t"]), as_array(listed["b"]), self._arrays("obs", listed["obs"])))
+        if "next_obs" in rollout.rows:
+            over = (chunk.terminated | chunk.truncated | chunk.next_first()) & chunk.valid
+            for t, b, _ in found:
+                over[t, b] = False
+            if over.any():
+                t, b = np.nonzero(over)
+                found.append((t, b, [leaf[t, b] for leaf in self._arrays("obs", rollout.rows["next_obs"])]))
+        if len(found) < 2:
+            return found[0] if found else None
+        join: Callable[..., Any] = np.concatenate
+        leaves = [join(pair) for pair in zip(*(each[2] for each in found), strict=True)]
+        return join([each[0] for each in found]), join([each[1] for each in found]), leaves
 
 
 def as_array(tensor: Any) -> np.ndarray:
     """A tensor or array as a NumPy array; from another device it is copied."""
-    if not isinstance(tensor, torch.Tensor):
+    try:
+        array: np.ndarray = tensor.numpy()
+    except (TypeError, RuntimeError):  # on another device, or part of a graph
+        return tensor.detach().cpu().numpy()
+    except AttributeError:
         return np.asarray(tensor)
-    return (tensor if tensor.device.type == "cpu" else tensor.detach().cpu()).detach().numpy()
-
-
-def _leaves(tree: Tree) -> list[np.ndarray]:
-    return [as_array(leaf) for leaf in tree_leaves(tree)]
-
-
-def _ends(rollout: Rollout, chunk: Chunk) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]] | None:
-    """True last observations: those listed, and where successors are dense those of rows after which an episode begins.
-
-    A row that is listed counts as listed: a declared boundary is cut after the environment spoke.
-    """
-    listed = rollout.ended
-    found: list[tuple[np.ndarray, np.ndarray, list[np.ndarray]]] = []
-    if listed is not None and listed.shape[0]:
-        found.append((as_array(listed["t"]), as_array(listed["b"]), _leaves(listed["obs"])))
-    if "next_obs" in rollout.rows:
-        over = (chunk.terminated | chunk.truncated | chunk.next_first()) & chunk.valid
-        for t, b, _ in found:
-            over[t, b] = False
-        if over.any():
-            t, b = np.nonzero(over)
-            found.append((t, b, [leaf[t, b] for leaf in _leaves(rollout.rows["next_obs"])]))
-    if len(found) < 2:
-        return found[0] if found else None
-    join: Callable[..., Any] = np.concatenate
-    leaves = [join(pair) for pair in zip(*(each[2] for each in found), strict=True)]
-    return join([each[0] for each in found]), join([each[1] for each in found]), leaves
+    return array
 
 
 def flags_of(chunk: Chunk) -> np.ndarray:

@@ -15,46 +15,47 @@ if TYPE_CHECKING:
 Leaves = list[np.ndarray]
 
 
-def gather(ring: Ring, places: np.ndarray, last: np.ndarray | None = None) -> tuple[Leaves, Leaves, Leaves]:
+def gather(
+    ring: Ring, places: np.ndarray, flags: np.ndarray, last: np.ndarray | None = None
+) -> tuple[Leaves, Leaves, Leaves]:
     """Transitions, as new memory.
 
     Args:
         ring: where they are.
         places: `[N]` rows that observations, actions and extra fields are read from; wrapped.
-        last: `[N]` rows whose successors are the next observations; None: the same rows.
+        flags: `[N]` of the rows whose successors are the next observations.
+        last: `[N]` these rows; None: `places`.
 
     Returns:
         leaves `[N, …]` of the observations, of the next observations, and of the other fields.
     """
     layout, count = ring.layout, len(places)
     ends = places if last is None else last
-    following = ends + ring.columns
-    final = np.flatnonzero(ring.flags.take(ends, mode="wrap") & FINAL)
-    kept = ring.final.take(ends[final], mode="wrap") if len(final) else final
-    where = np.concatenate((places, following)) if layout.obs_bytes else places
+    where = np.concatenate((places, ends + ring.columns)) if layout.obs_bytes else places
     block = ring.table.take(where, axis=0, mode="wrap")
+    final = (flags & FINAL).nonzero()[0]
+    kept = ring.final.take(ends[final], mode="wrap")
     if len(final) and layout.obs_bytes:
         block[count + final, : layout.obs_bytes] = ring.finals.table[kept]
+    others = [view(leaf, block, count) for leaf in layout.others]
+    if not ring.stacked:
+        leaves = layout.leaves["obs"]
+        return (
+            [view(leaf, block, count) for leaf in leaves],
+            [view(leaf, block, count, count) for leaf in leaves],
+            others,
+        )
     stacks = iter(
         [_stacks(ring, k, (places, ends), (final, kept), last is None) for k in range(len(ring.stacked))]
     )
     obs, next_obs = [], []
     for leaf in layout.leaves["obs"]:
-        if leaf.offset < 0:
-            pair = next(stacks)
-            obs.append(pair[0])
-            next_obs.append(pair[1])
-        else:
-            obs.append(view(leaf, block, count))
-            next_obs.append(view(leaf, block, count, count))
-    fields = [view(leaf, block, count) for name in layout.fields for leaf in layout.leaves[name]]
-    return obs, next_obs, fields
-
-
-def gather_obs(ring: Ring, places: np.ndarray) -> tuple[Leaves, Leaves]:
-    """`gather` without the other fields."""
-    obs, next_obs, _ = gather(ring, places)
-    return obs, next_obs
+        before, after = (
+            (view(leaf, block, count), view(leaf, block, count, count)) if leaf.offset >= 0 else next(stacks)
+        )
+        obs.append(before)
+        next_obs.append(after)
+    return obs, next_obs, others
 
 
 def successors(ring: Ring, index: int, places: np.ndarray) -> np.ndarray:
@@ -80,7 +81,6 @@ def _stacks(
     frames, (places, ends) = ring.stacked[k], rows
     depth = frames.leaf.frames
     after = _frames(ring, k, ends, 1, depth + 1 if shared else depth)
-    after[finals[0], -1] = ring.finals.frames[k][finals[1]]
     before = after[:, :-1] if shared else _frames(ring, k, places, 0, depth)
     return frames.assemble(before), frames.assemble(after[:, 1:] if shared else after)
 

@@ -6,6 +6,7 @@ Measured for 256 transitions with 17-dim observations: one gather from a table t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +49,7 @@ class RowLayout:
 
     Attributes:
         leaves: field → its leaves in the order of `batch.tree_leaves`.
-        fields: names of what is not the observation.
+        fields: names of what is not the observation; `others`: its leaves.
         row_bytes, obs_bytes: length of a row, and of the part that is the observation.
     """
 
@@ -76,10 +77,26 @@ class RowLayout:
                 offset = self.obs_bytes = _aligned(offset, widest)
         self.row_bytes = _aligned(offset, widest)
         self.fields = tuple(name for name in spaces if name != "obs")
+        self.others = [leaf for name in self.fields for leaf in self.leaves[name]]
+        stops = list(accumulate(len(self.leaves[name]) for name in self.fields))
+        self._groups = list(zip(self.fields, [0, *stops], stops, strict=False))
+        self._like["next_obs"], self.bare["next_obs"] = self._like["obs"], self.bare["obs"]
 
     def packed(self, field: str) -> list[Leaf]:
         """The leaves of a field that lie in the row."""
         return [leaf for leaf in self.leaves[field] if leaf.offset >= 0]
+
+    def grouped(self, leaves: Sequence[Any]) -> list[tuple[str, Sequence[Any]]]:
+        """Leaves of all other fields than the observation, one after the other → (field, its leaves)."""
+        return [(name, leaves[start:stop]) for name, start, stop in self._groups]
+
+    def flatten(self, field: str, tree: Tree) -> list[Any]:
+        """Leaves of a tree in the order of `leaves`, whatever the order of its keys.
+
+        Raises:
+            KeyError: a part that the space has is missing.
+        """
+        return [tree] if self.bare[field] else _flatten(self._like[field], tree)
 
     def tree(self, field: str, leaves: Sequence[Any]) -> Tree:
         """A tree of the field's structure from its leaves."""
@@ -99,6 +116,14 @@ def view(leaf: Leaf, table: np.ndarray, count: int, start: int = 0) -> np.ndarra
     )
 
 
+def _flatten(like: Tree, tree: Tree) -> list[Any]:
+    if isinstance(like, dict):
+        return [leaf for key, child in like.items() for leaf in _flatten(child, tree[key])]
+    if isinstance(like, tuple):
+        return [leaf for child, part in zip(like, tree, strict=True) for leaf in _flatten(child, part)]
+    return [tree]
+
+
 def _aligned(offset: int, size: int) -> int:
     return -(-offset // size) * size
 
@@ -109,14 +134,6 @@ def _strides(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
         strides.append(step)
         step *= extent
     return tuple(reversed(strides))
-
-
-def row_costs(
-    layout: RowLayout, stacked: Sequence[Frames], bounds: bool, more_bytes: float
-) -> tuple[float, float]:
-    """Bytes of a transition, and of the books about one."""
-    books = 1 + 4 + 4 + 4 + (8 if bounds else 0) + more_bytes  # flags, reward, final, age, until
-    return layout.row_bytes + sum(each.nbytes for each in stacked), books
 
 
 def make_layout(spec: BufferSpec) -> tuple[list[Frames], RowLayout]:

@@ -70,8 +70,10 @@ class PrioritizedReplay(ReplayBuffer):
             ValueError: a priority is negative, infinite or NaN.
         """
         ids, priority = as_array(index), as_array(priority).astype(np.float64)
-        largest = priority.max(initial=0.0)
-        if not (priority.min(initial=0.0) >= 0.0 and largest < np.inf):
+        if not len(ids):
+            return
+        largest = float(priority.max())
+        if not (priority.min() >= 0.0 and largest < np.inf):
             odd = int(np.flatnonzero(~((priority >= 0) & (priority < np.inf)))[0])
             raise ValueError(
                 f"the priority of entry {odd} of {len(priority)} is {priority[odd]}; expected a finite number from 0 "
@@ -80,10 +82,10 @@ class PrioritizedReplay(ReplayBuffer):
         self._admit()
         ring = self.ring
         places = ids % ring.places
-        live = (ids >= ring.first_id) & (ids < ring.end_id) & ((ring.flags.take(places) & OK) != 0)
-        if not live.all():
+        live = (ring.flags.take(places) & OK != 0) & (ids >= ring.first_id)
+        if np.count_nonzero(live) != len(ids):
             places, priority = places[live], priority[live]
-        self.max_priority = max(self.max_priority, float(largest) + self.epsilon)
+        self.max_priority = max(self.max_priority, largest + self.epsilon)
         self.tree.set(places, (priority + self.epsilon) ** self.alpha)
 
     def set_progress(self, fraction: float) -> None:
@@ -106,7 +108,7 @@ class PrioritizedReplay(ReplayBuffer):
         self.max_priority, self.beta = float(state["max_priority"]), float(state["beta"])
         self._seen = self.ring.cursor
 
-    def _choose(self, size: int, generator: torch.Generator | None) -> tuple[np.ndarray, Tensor]:
+    def _choose(self, size: int, generator: torch.Generator | None) -> tuple[np.ndarray, np.ndarray, Tensor]:
         self._admit()
         total = self.tree.total
         if not total > 0.0:
@@ -125,7 +127,9 @@ class PrioritizedReplay(ReplayBuffer):
             lowest = priority.min()
         weight = self._send(((lowest / priority) ** self.beta).astype(np.float32))
         ring = self.ring
-        return np.where(found < ring.first_place, found + ring.places, found), weight
+        start = ring.first_place
+        places = np.where(found < start, found + ring.places, found) if start else found
+        return places, ring.flags.take(found), weight
 
     def _admit(self) -> None:
         """Give rows that came since the last call their first priority; take away that of rows that went."""

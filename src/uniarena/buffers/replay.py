@@ -5,8 +5,9 @@ One order of sampling: choose rows → window (n steps) → relabel (other goals
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from uniarena.batch import Batch, Rollout
 from uniarena.buffers.flags import OK
-from uniarena.buffers.gather import gather
+from uniarena.buffers.gather import Leaves, gather
 from uniarena.buffers.her import Hindsight, HindsightConfig
 from uniarena.buffers.ring import Ring
 from uniarena.buffers.spec import BufferSpec
@@ -47,19 +48,21 @@ class ReplayBuffer:
     """
 
     Config: type = ReplayConfig
-    index_bytes = 0.0
+    index_bytes: ClassVar[float] = 0.0
     """Bytes of books about a row that a subclass keeps."""
+    episodes: ClassVar[Literal["begin", "whole"] | None] = None
+    """What the ring must know of a row's episode."""
 
     def __init__(self, cfg: ReplayConfig, spec: BufferSpec) -> None:
         self.cfg, self.spec = cfg, spec
         if not cfg.frame_stack and spec.stacks:
             spec = replace(spec, stacks=())
         self.her = None if cfg.her is None else Hindsight(cfg.her, spec)
-        self.ring = Ring(spec, cfg.capacity, cfg.memory_map, self.her is not None, self.index_bytes)
+        episodes = self.episodes if self.her is None else "whole"
+        self.ring = Ring(spec, cfg.capacity, cfg.memory_map, episodes, self.index_bytes)
         self._worth = np.array([spec.gamma, 0.0], np.float32)
-        self._one = torch.ones((), device=spec.device)
-        self._single = torch.ones((), dtype=torch.int64, device=spec.device)
-        self._draw = torch.empty(spec.batch_size, dtype=torch.int64)
+        self._send = _sender(spec.device)
+        self._of_size: tuple[int, Any] = (0, None)
 
     @property
     def size(self) -> int:
@@ -102,8 +105,10 @@ class ReplayBuffer:
             raise RuntimeError(
                 "the replay buffer holds no complete transition; add rollouts before sampling."
             )
-        places, weight = self._choose(size or self.spec.batch_size, generator)
-        return self._transitions(places, weight, generator)
+        places, flags, weight = self._choose(size or self.spec.batch_size, generator)
+        fields = self._transitions(places, flags, generator)
+        fields["weight"] = weight
+        return Batch._trusted((len(places),), fields)
 
     def reprioritise(self, index: Any, priority: Any) -> None:
         """Uniform sampling has no priorities; this is taken so that learners need not ask."""
@@ -119,69 +124,85 @@ class ReplayBuffer:
         self.ring.load_state_dict(state["ring"])
 
     # -- choosing rows ---------------------------------------------------------------------------------------------
-    def _choose(self, size: int, generator: torch.Generator | None) -> tuple[np.ndarray, Tensor]:
-        """Places `[N]`, counted from the oldest row's and not wrapped, and importance weights `[N]`."""
+    def _choose(self, size: int, generator: torch.Generator | None) -> tuple[np.ndarray, np.ndarray, Tensor]:
+        """Places `[N]`, counted from the oldest row's and not wrapped, their flags, and importance weights `[N]`."""
         ring = self.ring
-        if len(self._draw) != size:
-            self._draw = torch.empty(size, dtype=torch.int64)
-        self._draw.random_(0, ring.end_id - ring.first_id, generator=generator)
-        places = self._draw.numpy() + ring.first_place
-        ok = ring.flags.take(places, mode="wrap") & OK
-        if np.count_nonzero(ok) != size:
-            self._redraw(places, np.flatnonzero(ok == 0), generator)
-        return places, self._one.expand(size)
+        oldest = ring.oldest
+        count, start = (ring.cursor - oldest) * ring.columns, oldest % ring.rows * ring.columns
+        draw = self._constants(size)[0]
+        places = draw.random_(0, count, generator=generator).numpy() + start
+        flags = ring.flags.take(places, mode="wrap")
+        if np.count_nonzero(flags & OK) != size:
+            flags = self._redraw(places, np.flatnonzero(flags & OK == 0), (count, start), generator)
+        return places, flags, self._constants(size)[1]
 
-    def _redraw(self, places: np.ndarray, bad: np.ndarray, generator: torch.Generator | None) -> None:
-        """Draw again, in place, until every row can be sampled."""
-        ring = self.ring
+    def _redraw(
+        self,
+        places: np.ndarray,
+        bad: np.ndarray,
+        span: tuple[int, int],
+        generator: torch.Generator | None,
+    ) -> np.ndarray:
+        """Draw again, in place, until every row can be sampled → flags `[N]`."""
+        flags, (count, start) = self.ring.flags, span
         for _ in range(ROUNDS):
-            new = torch.randint(ring.end_id - ring.first_id, (len(bad),), generator=generator).numpy()
-            places[bad] = new + ring.first_place
-            bad = bad[ring.flags.take(places[bad], mode="wrap") & OK == 0]
+            places[bad] = torch.randint(count, (len(bad),), generator=generator).numpy() + start
+            bad = bad[flags.take(places[bad], mode="wrap") & OK == 0]
             if not len(bad):
-                return
-        good = np.flatnonzero(ring.flags & OK)
-        good = ring.first_place + (good - ring.first_place) % ring.places
-        places[bad] = good[torch.randint(len(good), (len(bad),), generator=generator).numpy()]
+                break
+        else:
+            good = np.flatnonzero(flags & OK)
+            good = start + (good - start) % self.ring.places
+            places[bad] = good[torch.randint(len(good), (len(bad),), generator=generator).numpy()]
+        return flags.take(places, mode="wrap")
+
+    def _constants(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory for N draws, and ones `[N]`: float32 for weights, int64 for steps (nobody can write into them)."""
+        if self._of_size[0] != size:
+            device = self.spec.device
+            one, step = torch.ones((), device=device), torch.ones((), dtype=torch.int64, device=device)
+            self._of_size = (
+                size,
+                (torch.empty(size, dtype=torch.int64), one.expand(size), step.expand(size)),
+            )
+        return self._of_size[1]
 
     # -- the rest of the order -------------------------------------------------------------------------------------
-    def _transitions(self, places: np.ndarray, weight: Tensor, generator: torch.Generator | None) -> Batch:
-        """Window, relabel, gather."""
-        ring, n, goals = self.ring, self.spec.n_step, None
+    def _transitions(
+        self, places: np.ndarray, flags: np.ndarray, generator: torch.Generator | None
+    ) -> dict[str, Any]:
+        """Window, relabel, gather → fields of a batch."""
+        ring, n, send, goals = self.ring, self.spec.n_step, self._send, None
         if n == 1 and self.her is None:
-            result, steps = one_step(ring, places, self._worth), None
+            result, steps = one_step(ring, places, flags, self._worth), self._constants(len(places))[2]
+            obs, next_obs, more = gather(ring, places, flags)
         else:
             window = windows(ring, places, n)
             if self.her is not None:
                 window, goals = self.her.relabel(ring, window, generator)
-            result, steps = summed(window, self.spec.gamma), window.steps
-        obs, next_obs, extra = gather(ring, places, None if steps is None else result.last)
+            result, steps = summed(window, self.spec.gamma), send(window.steps)
+            last_flags = ring.flags.take(result.last, mode="wrap")
+            obs, next_obs, more = gather(ring, places, last_flags, result.last)
         if goals is not None and self.her is not None:
             self.her.write(goals, obs, next_obs)
-        fields = self._fields(obs, next_obs, extra)
-        send = self._send
+        fields = self._fields(obs, next_obs, more)
         fields["reward"], fields["discount"] = send(result.reward), send(result.discount)
-        fields["terminated"], fields["weight"] = send(result.terminated), weight
-        fields["index"] = send(places + (ring.first_id - ring.first_place))
-        fields["n"] = self._single.expand(len(places)) if steps is None else send(steps)
-        return Batch._trusted((len(places),), fields)
-
-    def _fields(
-        self, obs: list[np.ndarray], next_obs: list[np.ndarray], extra: list[np.ndarray]
-    ) -> dict[str, Any]:
-        """Leaves as trees of tensors on the device."""
-        layout, send = self.ring.layout, self._send
-        fields = {
-            "obs": layout.tree("obs", [send(leaf) for leaf in obs]),
-            "next_obs": layout.tree("obs", [send(leaf) for leaf in next_obs]),
-        }
-        start = 0
-        for name in layout.fields:
-            count = len(layout.leaves[name])
-            fields[name] = layout.tree(name, [send(leaf) for leaf in extra[start : start + count]])
-            start += count
+        fields["terminated"], fields["n"] = send(result.terminated), steps
+        fields["index"] = send(places + ring.id_shift)
         return fields
 
-    def _send(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor if self.spec.device.type == "cpu" else tensor.to(self.spec.device)
+    def _fields(self, obs: Leaves, next_obs: Leaves, more: Leaves) -> dict[str, Any]:
+        """Leaves as trees of tensors on the device."""
+        layout, send = self.ring.layout, self._send
+        fields: dict[str, Any] = {}
+        for name, leaves in (("obs", obs), ("next_obs", next_obs), *layout.grouped(more)):
+            bare = layout.bare[name]
+            fields[name] = send(leaves[0]) if bare else layout.tree(name, [send(leaf) for leaf in leaves])
+        return fields
+
+
+def _sender(device: torch.device) -> Callable[[np.ndarray], Tensor]:
+    """Array → tensor on a device."""
+    if device.type == "cpu":
+        return torch.from_numpy
+    return lambda array: torch.from_numpy(array).to(device)

@@ -12,20 +12,21 @@ comes again; a *place* is where a row lies, `id` modulo the places there are. Re
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from uniarena.batch import Rollout, tree_leaves
-from uniarena.buffers.chunk import Chunk, ChunkReader, as_array, equal_bits, flags_of
+from uniarena.batch import Rollout
+from uniarena.buffers.chunk import Chunk, as_array, flags_of
 from uniarena.buffers.finals import FinalStore
 from uniarena.buffers.flags import FINAL, OK, STOP, TERMINATED, VALID
-from uniarena.buffers.gather import gather_obs
-from uniarena.buffers.layout import make_layout, row_costs, view
+from uniarena.buffers.gather import gather
+from uniarena.buffers.layout import make_layout
 from uniarena.buffers.memory import Memory, announce
-from uniarena.buffers.running import Running
+from uniarena.buffers.running import PlainSteps, Running
 from uniarena.buffers.spec import BufferSpec
+from uniarena.buffers.writer import RowWriter
 
 TO_CHECK = 1000
 """Rows of stacked observations that are compared with what would be rebuilt, before the stacking is believed."""
@@ -38,14 +39,14 @@ class Ring:
         spec: spaces, columns, stacks.
         capacity: transitions; rounded up to a multiple of the columns.
         folder: keep rows in files here; None: in RAM.
-        bounds: keep the end of every row's episode, for relabelling.
+        episodes: keep where every row's episode begins, and for `whole` also where it ends.
         more_bytes: of books that others keep about a row, for the estimate.
 
     Attributes:
         cursor: position of the open row; `oldest` the position of the oldest.
         size: rows that can be sampled.
         flags, reward, age: `[places]`; age: rows since the start of the episode, as far as it is stored.
-        until: `[places]` position of the last row of the episode, −1 while it runs; empty without `bounds`.
+        until: `[places]` position of the last row of the episode, −1 while it runs. These two where `episodes` asks.
 
     Raises:
         ConfigError: it will not fit.
@@ -56,7 +57,7 @@ class Ring:
         spec: BufferSpec,
         capacity: int,
         folder: str | None = None,
-        bounds: bool = False,
+        episodes: Literal["begin", "whole"] | None = None,
         more_bytes: float = 0,
     ) -> None:
         self.columns, self.length = spec.columns, -(-capacity // spec.columns)
@@ -64,9 +65,11 @@ class Ring:
         self.places = self.rows * self.columns
         self.stacked, self.layout = make_layout(spec)
         self.depth = max((each.leaf.frames for each in self.stacked), default=1)
-        announce(self.places, *row_costs(self.layout, self.stacked, bounds, more_bytes), folder)
+        books = 9 + 4 * (episodes is not None) + 8 * (episodes == "whole") + more_bytes
+        announce(
+            self.places, self.layout.row_bytes + sum(each.nbytes for each in self.stacked), books, folder
+        )
         memory = Memory(folder)
-        self._memory = memory
         self.table = memory.zeros("rows", (self.places, self.layout.row_bytes), np.uint8)
         self.frames = [
             memory.zeros(f"frames-{k}", (self.places, *each.frame_shape), each.dtype)
@@ -76,45 +79,24 @@ class Ring:
         self.flags = np.zeros(self.places, np.uint8)
         self.reward = np.zeros(self.places, np.float32)
         self.final = np.zeros(self.places, np.int32)
-        self.age = np.zeros(self.places, np.int32)
-        self.until = np.full(self.places if bounds else 0, -1, np.int64)
-        self._reader = ChunkReader(self.layout.fields)
-        self._bind()
+        self._tracked = episodes is not None or self.depth > 1
+        self.age = np.zeros(self.places if self._tracked else 0, np.int32)
+        self.until = np.full(self.places if episodes == "whole" else 0, -1, np.int64)
+        self._writer = RowWriter(self.layout, self.stacked, self.table, self.frames, self.columns)
+        shape = (self.rows, self.columns)
+        self._flag_grid, self._reward_grid = self.flags.reshape(shape), self.reward.reshape(shape)
+        self._final_grid = self.final.reshape(shape)
+        self._age_grid = self.age.reshape(shape if len(self.age) else 0)
+        self._until_grid = self.until.reshape(shape if len(self.until) else 0)
+        self._plain = PlainSteps(1, self.columns)
         self.cursor, self.size = 0, 0
         self._running = Running(self.columns)
-        self._open: list[bytes] = []  # the newest observation as bytes, per leaf
         self._unchecked = TO_CHECK if self.stacked else 0
 
     @property
     def oldest(self) -> int:
         """Position of the oldest row."""
         return max(0, self.cursor - self.length)
-
-    def _bind(self) -> None:
-        """Views `[rows, B, …]` that rows are written through."""
-        grid = (self.rows, self.columns)
-        packed = {
-            name: [view(leaf, self.table, self.places) for leaf in self.layout.packed(name)]
-            for name in self.layout.leaves
-        }
-        self.flat_obs = packed["obs"]
-        grids = {
-            name: [each.reshape(*grid, *each.shape[1:]) for each in views] for name, views in packed.items()
-        }
-        self._field_grid = [each for name in self._reader.fields for each in grids[name]]
-        leaves = self.layout.leaves["obs"]
-        newest: list[Any] = [None] * len(leaves)
-        for frames, each in zip(self.stacked, self.frames, strict=True):
-            newest[frames.index] = (each.reshape(*grid, *frames.frame_shape), frames.newest)
-        source = iter(grids["obs"])
-        self._obs_grid = [entry or (next(source), None) for entry in newest]
-        self._flag_grid = self.flags.reshape(grid)
-        self._reward_grid = self.reward.reshape(grid)
-        self._final_grid = self.final.reshape(grid)
-        self._age_grid = self.age.reshape(grid)
-        self._until_grid = self.until.reshape(grid) if len(self.until) else None
-        self._plain = bytes([OK | VALID]) * self.columns
-        self._simple = (self._plain, bytes(self.columns), bytes([VALID]) * self.columns)  # nothing to free
 
     # -- writing -------------------------------------------------------------------------------------------------
     def add(self, rollout: Rollout) -> None:
@@ -129,66 +111,56 @@ class Ring:
                 f"a rollout of {columns} columns was added to a replay buffer for {self.columns}; build the buffer for "
                 "the environments that feed it."
             )
-        if steps == 1 and rollout.ended is None and not self._unchecked and self._add_plain(rollout):
+        plain = rollout.ended is None and not self._unchecked
+        if plain and self._add_plain(rollout, steps):
             return
-        chunk = self._reader.read(rollout)
+        chunk = self._writer.reader.read(rollout)
         for start in range(0, steps, self.length):
             part = chunk.part(start, min(steps, start + self.length))
             self._write(part)
             if self._unchecked:
                 self._check_stacks(part)
 
-    def _add_plain(self, rollout: Rollout) -> bool:
-        """Store one step in which nothing but a step happened; False: it is no such step, and nothing was done."""
-        read, rows, last = self._reader.array, rollout.rows, rollout.last
-        count = np.count_nonzero
-        if (
-            count(read("terminated", rows["terminated"]))
-            or count(read("truncated", rows["truncated"]))
-            or count(read("first", rows["is_first"]))
-            or count(read("last_first", last["is_first"]))
-            or count(read("valid", rows["valid"])) != self.columns
-            or not self._running.plain
-        ):
+    def _add_plain(self, rollout: Rollout, steps: int) -> bool:
+        """Store rows in which nothing but steps happened; False: there is more to it, and nothing was done.
+
+        Every line counts here: it runs once per environment step where every step is a chunk.
+        """
+        writer, rows, last = self._writer, rollout.rows._fields, rollout.last._fields
+        array, here = writer.reader.array, self.cursor % self.rows
+        end = here + steps
+        if not self._running.plain or end >= self.rows:
             return False
-        here = self.cursor % self.rows
-        after = here + 1 if here + 1 < self.rows else 0
-        gone = self._flag_grid[after].tobytes()
-        if gone not in self._simple:
+        if steps != self._plain.steps:
+            self._plain = PlainSteps(steps, self.columns)
+        plain = self._plain
+        if not plain.only(rows, last):
             return False
-        flat = self.layout.bare["obs"]
-        obs = [rows["obs"]] if flat else tree_leaves(rows["obs"])
-        for k, (leaf, (_, newest)) in enumerate(zip(obs, self._obs_grid, strict=True)):
-            array = read(f"obs{k}", leaf)[0]
-            if (array if newest is None else newest(array)).tobytes() != self._open[k]:
-                return False
-        self._put_open(after, [last["obs"]] if flat else tree_leaves(last["obs"]))
-        k = 0
-        for name in self._reader.fields:
-            for leaf in [rows[name]] if self.layout.bare[name] else tree_leaves(rows[name]):
-                self._field_grid[k][here] = read(f"{name}{k}", leaf)[0]
-                k += 1
-        self._reward_grid[here] = read("reward", rows["reward"])[0]
-        self._flag_grid[here] = OK | VALID
-        self._flag_grid[after] = 0
-        self._age_grid[here] = self._running.age
-        self._running.age += 1
-        if self._until_grid is not None:
-            self._until_grid[here] = -1
-        self.cursor += 1
-        self.size += self.columns if gone != self._plain else 0
-        if self.depth > 1:
-            self._drop_broken_stacks()
+        gone = self._flag_grid[here + 1 : end + 1].tobytes()
+        if gone not in plain.simple or not writer.continues(rows):
+            return False
+        at = slice(here, end)
+        writer.put_plain(at, rows, last["obs"])
+        self._reward_grid[at] = array("reward", rows["reward"])
+        if gone != plain.unused:
+            self._flag_grid[end] = 0
+        self._flag_grid[at] = OK | VALID
+        if gone != plain.stored:
+            self.size += steps * self.columns
+        self.cursor += steps
+        if self._tracked:
+            self._track_plain(at)
         return True
 
-    def _put_open(self, row: int, leaves: list[Any]) -> None:
-        """Write the observation that the next chunk should start with."""
-        self._open = []
-        for k, (leaf, (grid, newest)) in enumerate(zip(leaves, self._obs_grid, strict=True)):
-            array = self._reader.array(f"last{k}", leaf)
-            array = array if newest is None else newest(array)
-            grid[row] = array
-            self._open.append(array.tobytes() if array.dtype == grid.dtype else grid[row].tobytes())
+    def _track_plain(self, rows: slice) -> None:
+        """Ages of rows in which every episode just goes on."""
+        steps = rows.stop - rows.start
+        self._age_grid[rows] = self._running.age + np.arange(steps, dtype=np.int32)[:, None]
+        self._running.age += np.int32(steps)
+        if len(self.until):
+            self._until_grid[rows] = -1
+        if self.depth > 1:
+            self._drop_broken_stacks()
 
     def _write(self, chunk: Chunk) -> None:
         """Store at most `length` rows."""
@@ -198,18 +170,14 @@ class Ring:
         if start:
             self._close_before(flags[0], cut)
         rows = self.span(start, steps)
-        if steps > 1 or cut is not None:
-            for k, (grid, newest) in enumerate(self._obs_grid):
-                leaf = chunk.obs[k]
-                grid[rows] = leaf if newest is None else newest(leaf)
-        self._put_open((start + steps) % self.rows, chunk.last)
-        for grid, leaf in zip(self._field_grid, chunk.fields, strict=True):
-            grid[rows] = leaf
+        self._writer.put(rows, chunk, cut is not None)
+        self._writer.put_open((start + steps) % self.rows, chunk.last)
         self._reward_grid[rows] = chunk.reward
-        self._age_grid[rows] = age = self._running.ages(chunk, cut)
-        unseen = self._running.unseen(chunk, cut) if self.depth > 1 else None
-        if unseen is not None:  # their stacks reach back to frames that were never stored
-            flags[unseen & (age < self.depth - 1)] &= 255 - OK
+        if self._tracked:
+            self._age_grid[rows] = age = self._running.ages(chunk, cut)
+            unseen = self._running.unseen(chunk, cut) if self.depth > 1 else None
+            if unseen is not None:  # their stacks reach back to frames that were never stored
+                flags[unseen & (age < self.depth - 1)] &= 255 - OK
         if chunk.ends is not None:
             t, b, leaves = chunk.ends
             self._final_grid[(start + t) % self.rows, b] = self.finals.put(leaves)
@@ -218,7 +186,7 @@ class Ring:
         self.size += _count(flags & OK)
         self.cursor += steps
         self._running.open(chunk.last_first)
-        if self._until_grid is not None:
+        if len(self.until):
             self._until_grid[rows] = -1
             for t, b in np.argwhere((flags & (STOP | VALID)) == STOP | VALID):
                 self._close(start + int(t), int(b))
@@ -229,11 +197,8 @@ class Ring:
         """`[B]` columns whose stored rows the chunk does not continue; None: it continues all of them."""
         if not self.cursor:
             return np.ones(self.columns, bool)
-        row = self.cursor % self.rows
         same = chunk.first[0] == self._running.open_first
-        for leaf, (grid, newest) in zip(chunk.obs, self._obs_grid, strict=True):
-            given = leaf[0] if newest is None else newest(leaf[0])
-            same &= equal_bits(given.astype(grid.dtype, copy=False), grid[row])
+        same &= self._writer.same_start(chunk, self.cursor % self.rows)
         return None if same.all() else ~same
 
     def _retire(self, position: int, count: int) -> None:
@@ -261,7 +226,7 @@ class Ring:
                 self._final_grid[row, keep] = self._keep_open(keep)
                 flags[keep] |= FINAL
         flags[stop & (flags != 0)] |= STOP
-        if self._until_grid is not None:
+        if len(self.until):
             for b in np.flatnonzero(stop & ((before & (STOP | VALID)) == VALID)):
                 self._close(self.cursor - 1, int(b))
 
@@ -289,7 +254,6 @@ class Ring:
         begin = max(position - int(self._age_grid[row, column]), self.oldest)
         known = self._flag_grid[row, column] & OK
         rows = np.arange(begin, position + 1) % self.rows
-        assert self._until_grid is not None
         self._until_grid[rows, column] = position if known else position - 1
 
     def _check_stacks(self, chunk: Chunk) -> None:
@@ -303,7 +267,8 @@ class Ring:
         t, b = np.nonzero(self._flag_grid[self.span(start, chunk.steps)] & OK)
         if not len(t):
             return
-        obs, _ = gather_obs(self, ((start + t) % self.rows) * self.columns + b)
+        places = ((start + t) % self.rows) * self.columns + b
+        obs, _, _ = gather(self, places, self.flags[places])
         for frames in self.stacked:
             if not np.array_equal(obs[frames.index], chunk.obs[frames.index][t, b]):
                 path = self.layout.leaves["obs"][frames.index].path
@@ -323,8 +288,19 @@ class Ring:
 
     @property
     def first_place(self) -> int:
-        """Place of the oldest row's first column; ids and places differ by `first_id − first_place`."""
+        """Place of the oldest row's first column."""
         return (self.oldest % self.rows) * self.columns
+
+    @property
+    def newest_place(self) -> int:
+        """Place of the newest row's first column, counted on from `first_place` without a wrap."""
+        return self.first_place + (self.cursor - self.oldest - 1) * self.columns
+
+    @property
+    def id_shift(self) -> int:
+        """What a place, counted on from `first_place`, lacks to the id of its row."""
+        oldest = self.oldest
+        return (oldest - oldest % self.rows) * self.columns
 
     @property
     def first_id(self) -> int:
@@ -342,8 +318,7 @@ class Ring:
         """
         used = min(self.cursor + 1, self.rows) * self.columns
         final = self.final[:used][(self.flags[:used] & FINAL) != 0]
-        arrays = {"rows": self.table, "flags": self.flags, "reward": self.reward, "age": self.age}
-        arrays |= {"until": self.until} if len(self.until) else {}
+        arrays = {"rows": self.table, "flags": self.flags, "reward": self.reward, **self._books()}
         return {
             "layout": self._signature(),
             "cursor": self.cursor,
@@ -371,8 +346,7 @@ class Ring:
         self.cursor, self._unchecked = int(state["cursor"]), int(state["unchecked"])
         used = min(self.cursor + 1, self.rows) * self.columns
         self.flags[used:] = 0
-        targets = {"rows": self.table, "flags": self.flags, "reward": self.reward, "age": self.age}
-        targets |= {"until": self.until} if len(self.until) else {}
+        targets = {"rows": self.table, "flags": self.flags, "reward": self.reward, **self._books()}
         for name, target in targets.items():
             target[:used] = as_array(state[name])
         for target, saved in zip(self.frames, state["frames"], strict=True):
@@ -384,8 +358,12 @@ class Ring:
         )
         self.final[:used][(self.flags[:used] & FINAL) != 0] = places
         self.size = int(np.count_nonzero(self.flags & OK))
-        row = self.cursor % self.rows
-        self._open = [grid[row].tobytes() for grid, _ in self._obs_grid] if self.cursor else []
+        if self.cursor:
+            self._writer.reopen(self.cursor % self.rows)
+
+    def _books(self) -> dict[str, np.ndarray]:
+        found = {"age": self.age} if len(self.age) else {}
+        return {**found, "until": self.until} if len(self.until) else found
 
     def _signature(self) -> dict[str, Any]:
         return {

@@ -1,13 +1,18 @@
-"""Running: what a ring knows, column by column, of the episodes that are going on."""
+"""What a ring knows of the episodes that are going on, column by column."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from uniarena.buffers.chunk import Chunk, as_array
+from uniarena.buffers.flags import OK, VALID
+
+FEW = 16
+"""Flags up to which reading them one by one is the fastest."""
 
 
 class Running:
@@ -59,3 +64,47 @@ class Running:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.age, self.blind = (np.array(as_array(state[name])) for name in ("age", "blind"))
         self.open(as_array(state["open_first"]))
+
+
+class PlainSteps:
+    """Tells rows in which nothing but steps happened, by comparing whole arrays.
+
+    Args:
+        steps: T rows.
+        columns: B.
+
+    Attributes:
+        stored, unused: flags, as bytes, of T plain rows in the ring, and of rows that were never written.
+        simple: these, and those of rows that can no longer be sampled: with none of them there is something to free.
+    """
+
+    def __init__(self, steps: int, columns: int) -> None:
+        self.steps, count = steps, steps * columns
+        self.stored, self.unused = bytes([OK | VALID]) * count, bytes(count)
+        self.simple = (self.stored, self.unused, bytes([VALID]) * count)
+        self._read: Callable[[torch.Tensor], Any]
+        self._none: Any
+        self._all: Any
+        self._none_last: Any
+        if count <= FEW:
+            self._read = torch.Tensor.tolist
+            self._none, self._all = ([[flag] * columns for _ in range(steps)] for flag in (False, True))
+            self._none_last = [False] * columns
+        else:
+            self._read = _bytes
+            self._none, self._all, self._none_last = bytes(count), b"\1" * count, bytes(columns)
+
+    def only(self, rows: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
+        """Whether all rows are steps, none ends or begins an episode, and none begins after them."""
+        read, none = self._read, self._none
+        return (
+            read(rows["terminated"]) == none
+            and read(rows["truncated"]) == none
+            and read(rows["is_first"]) == none
+            and read(last["is_first"]) == self._none_last
+            and read(rows["valid"]) == self._all
+        )
+
+
+def _bytes(flags: torch.Tensor) -> bytes:
+    return as_array(flags).tobytes()

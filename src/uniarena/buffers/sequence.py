@@ -40,6 +40,7 @@ class SequenceReplay(ReplayBuffer):
     """
 
     Config = SequenceConfig
+    episodes = "begin"
 
     def __init__(self, cfg: SequenceConfig, spec: BufferSpec) -> None:
         if cfg.her is not None:
@@ -65,12 +66,12 @@ class SequenceReplay(ReplayBuffer):
                 "the replay buffer holds no complete transition; add rollouts before sampling."
             )
         ring = self.ring
-        anchors, weight = self._choose(size or self.spec.batch_size, generator)
+        anchors, _, weight = self._choose(size or self.spec.batch_size, generator)
         places, valid = self._rows(anchors)
         flat = places.ravel()
         flags = ring.flags.take(flat, mode="wrap")
-        result = one_step(ring, flat, self._worth)
-        fields: dict[str, Any] = self._fields(*gather(ring, flat))
+        result = one_step(ring, flat, flags, self._worth)
+        fields: dict[str, Any] = self._fields(*gather(ring, flat, flags))
         learned = np.arange(len(places))[:, None] >= self.burn_in
         for name, array in (
             ("reward", result.reward),
@@ -79,7 +80,7 @@ class SequenceReplay(ReplayBuffer):
             ("truncated", (flags & TRUNCATED) != 0),
             ("is_first", (flags & FIRST) != 0),
             ("valid", valid.ravel()),
-            ("index", flat + (ring.first_id - ring.first_place)),
+            ("index", flat + ring.id_shift),
         ):
             fields[name] = self._send(array)
         fields["weight"] = weight * self._send(valid & learned)
@@ -98,9 +99,8 @@ class SequenceReplay(ReplayBuffer):
         grid = anchors + np.maximum(step, -age) * ring.columns
         flags = ring.flags.take(grid, mode="wrap")
         ok = (flags & OK) != 0
-        newest = ring.first_place + (ring.end_id - ring.first_id) - ring.columns
         ahead = slice(self.burn_in, None)
-        stop = ((flags[ahead] & STOP) != 0) | (grid[ahead] >= newest)
+        stop = ((flags[ahead] & STOP) != 0) | (grid[ahead] >= ring.newest_place)
         behind = np.cumsum(stop, axis=0) - stop  # ends before this row
         last = np.argmax(np.vstack((stop[:-1], np.ones_like(stop[:1]))), axis=0)
         real = np.vstack(((step[: self.burn_in] >= -age) & ok[: self.burn_in], behind == 0))

@@ -43,9 +43,13 @@ class Return(NamedTuple):
     last: np.ndarray
 
 
-def one_step(ring: Ring, places: np.ndarray, worth: np.ndarray) -> Return:
-    """Windows of one step. `worth`: the discounts `[γ, 0]` of a row that goes on and of one that terminated."""
-    ended = ring.flags.take(places, mode="wrap") & TERMINATED
+def one_step(ring: Ring, places: np.ndarray, flags: np.ndarray, worth: np.ndarray) -> Return:
+    """Windows of one step, at rows `[N]` with these flags.
+
+    Args:
+        worth: the discounts `[γ, 0]` of a row that goes on and of one that terminated.
+    """
+    ended = flags & TERMINATED
     return Return(ring.reward.take(places, mode="wrap"), worth.take(ended), ended.view(np.bool_), places)
 
 

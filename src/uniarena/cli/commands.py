@@ -34,7 +34,9 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let the checkpoint import the module:Class it names.")]
-Saved = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder (its best checkpoint), or a checkpoint's.")]
+Saved = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run's folder (its best checkpoint), or a checkpoint's.")
+]
 Secrets = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY.PATH=VALUE", help="Secrets, which the saved config does not hold."),
@@ -72,7 +74,8 @@ def train(
         Path | None, typer.Option(help="The run's folder itself; by default a new one under runs/.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Train N times, with seeds from experiment.seed on, and summarise.")
+        int | None,
+        typer.Option(min=1, help="Train N times, with seeds from experiment.seed on, and summarise."),
     ] = None,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print the resolved configuration and stop.")
@@ -144,7 +147,8 @@ def evaluate(
 def export(
     run: Saved,
     target: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to write; by default policy.onnx in the run's folder.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Where to write; by default policy.onnx in the run's folder."),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="As ONNX, the one format of this version.")] = True,
     trust: Trust = False,
@@ -167,9 +171,10 @@ def list_names(
     """Show what a config can name."""
     from uniarena.cli import listing
 
+    if kind is None and as_json:
+        return Answer({name: listing.entries(name) for name in listing.TABLES}, "")
     if kind is None:
-        tables = {name: listing.entries(name) for name in listing.TABLES}
-        return Answer(tables, listing.overview(tables))
+        return Answer({}, listing.overview())
     name = listing.table(kind)
     if name is None:
         raise BadInput(listing.nearest(kind))
@@ -233,7 +238,9 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     overrides = [a for a in arguments if "=" in a and not Path(a).exists()]
     files = [a for a in arguments if a not in overrides]
     if not files:
-        raise BadInput("name a config file or a recipe before the values, such as: uniarena train ppo/cartpole")
+        raise BadInput(
+            "name a config file or a recipe before the values, such as: uniarena train ppo/cartpole"
+        )
     return files, overrides
 
 

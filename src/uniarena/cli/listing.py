@@ -49,9 +49,11 @@ def nearest(word: str) -> str:
     return f"there is no list {word!r}; {known}" + (f". Did you mean {near[0]}?" if near else "")
 
 
-def overview(tables: dict[str, list[str]]) -> str:
-    """All tables as text, one a line."""
-    return "\n".join(f"{name}: {', '.join(names) or '(none)'}" for name, names in tables.items())
+def overview() -> str:
+    """All tables as text, one a line; environments are left to their own list, since Gymnasium must be asked."""
+    lines = {name: ", ".join(entries(name)) for name in TABLES if name != "envs"}
+    lines["envs"] = "uniarena list envs"
+    return "\n".join(f"{name}: {lines[name] or '(none)'}" for name in TABLES)
 
 
 def text(kind: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from uniarena.batch import tree_map
 from uniarena.config import ConfigError
@@ -52,6 +53,8 @@ class EnvPoolVector(VectorEnv):
         self.render_mode = getattr(pool, "render_mode", None)
         self.single_observation_space = pool.observation_space
         self.single_action_space = pool.action_space
+        self.observation_space = batch_space(pool.observation_space, self.num_envs)
+        self.action_space = batch_space(pool.action_space, self.num_envs)
         self._obs: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -196,6 +196,7 @@ def _from_object(env: Any, env_id: str, order: _Order) -> Env:
         if hasattr(env, "config") and "batch_size" in getattr(env, "config", ()):
             env = EnvPoolVector(env)
         kinds = ("auto", "native", "envpool" if isinstance(env, EnvPoolVector) else _kind(env))
+        refuse_shared(getattr(env.unwrapped, "envs", ()), env_id)  # gymnasium's serial one
         return _accept(VectorEnvs(env, env_id, order.seed, order.action_mask), order, kinds)
     if _is_batched(env):
         return _accept(TensorEnvs(env, env_id, order.seed, order.action_mask), order, ("auto", "tensor"))

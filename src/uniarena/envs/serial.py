@@ -102,6 +102,7 @@ class SerialEnvs:
             else:
                 leaf[b] = obs
         try:
+            sum(rewards)  # None and texts, which NumPy would take for numbers, are no summands
             self._reward[:] = rewards
         except (TypeError, ValueError, RuntimeError):  # not all plain scalars: one by one
             self._reward[:] = [scalar_reward(reward) for reward in rewards]

@@ -182,6 +182,23 @@ def describe(space: Space[Any]) -> str:
     return str(space)
 
 
+def misfit(made_for: Space[Any], given: Space[Any]) -> str | None:
+    """How `given` differs from `made_for` in keys, kinds or shapes of its leaves; bounds may differ. None: it fits."""
+    ours, theirs = dict(leaf_spaces(made_for)), dict(leaf_spaces(given))
+    for name in {**ours, **theirs}:
+        own, other = ours.get(name), theirs.get(name)
+        if own is None or other is None or _kind(own) != _kind(other):
+            expected, got = ("nothing" if space is None else describe(space) for space in (own, other))
+            return f"{f'{name!r}: ' if name else ''}expected {expected}, got {got}"
+    return None
+
+
+def _kind(leaf: Space[Any]) -> tuple[Any, ...]:
+    """What a network for a leaf depends on."""
+    numbers = [np.asarray(getattr(leaf, name, 0)).tolist() for name in ("n", "nvec", "start")]
+    return type(leaf).__name__, leaf.shape, "" if leaf.dtype is None else leaf.dtype.kind, numbers
+
+
 def space_to_json(space: Space[Any]) -> dict[str, Any]:
     """Plain data that `space_from_json` turns back into an equal space. Infinite bounds become strings.
 

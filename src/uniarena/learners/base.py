@@ -5,16 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from uniarena.config import ConfigError
 from uniarena.optim import Minimize, Optimizer
-
-if TYPE_CHECKING:
-    from uniarena.values.model import Model
+from uniarena.values.model import Model, build_model
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,14 @@ class Learner(nn.Module, ABC):
     records: ClassVar[
         tuple[str, ...]
     ] = ()  # what must be known of the behaviour policy beside each transition
+
+    build_model: ClassVar[Callable[..., Any]] = staticmethod(build_model)
+    """(observation space, policy space, `agent.policy`, `agent.value`, normaliser, streams, cfg=) → its model."""
+    default_parts: ClassVar[dict[str, dict[str, Any]]] = {
+        "explorer": {"type": "sample"},
+        "buffer": {"type": "rollout"},
+    }
+    """Sections of `agent` for what the config leaves out, by name."""
 
     def __init__(self, model: Model, cfg: Any, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__()

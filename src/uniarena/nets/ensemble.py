@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,10 @@ class EnsembleLinear(nn.Module):
 
     def forward(self, x: Tensor, subset: Tensor | None = None) -> Tensor:
         """`[E, N, in]` → `[E, N, out]`; with `subset [M]`, of those members alone: `[M, N, …]`."""
-        weight, bias = (self.weight, self.bias) if subset is None else (self.weight[subset], self.bias[subset])
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if subset is not None:
+            weight, bias = weight[subset], bias[subset]
         if weight.shape[-1] == 1:  # a product with one column costs four times these two operations, and its
             return (x * weight.mT).sum(-1, keepdim=True) + bias  # gradients six times
         return torch.baddbmm(bias, x, weight)
@@ -100,9 +104,8 @@ class EnsembleMLP(nn.Module):
         self.layers = nn.ModuleList([EnsembleLinear(members, a, b) for a, b in pairwise(widths)])
         norms = [EnsembleNorm(members, width) for width in hidden_sizes] if layer_norm else []
         self.norms = nn.ModuleList(norms)
-        self.activation = ACTIVATIONS[activation]()
-        if isinstance(self.activation, nn.ReLU):  # nothing before it needs its own output to differentiate
-            self.activation.inplace = True
+        # ReLU in place: nothing before it needs its own output to differentiate.
+        self._activation = torch.relu_ if activation == "relu" else ACTIVATIONS[activation]().forward
 
     def forward(
         self, x: Tensor, generator: torch.Generator | None = None, subset: Tensor | None = None
@@ -116,14 +119,16 @@ class EnsembleMLP(nn.Module):
         if x.dim() == 2:
             x = x.expand(self.members if subset is None else len(subset), -1, -1)
         *hidden, last = self.layers
-        for index, layer in enumerate(hidden):
-            x = layer(x, subset)
+        norms: list[Any] = list(self.norms) or [None] * len(hidden)
+        # The layers' `forward` rather than the layers: a call of a module costs as much as a small operation.
+        for layer, norm in zip(hidden, norms, strict=True):
+            x = layer.forward(x, subset)
             if self.dropout > 0.0 and generator is not None:
                 x = dropout(x, self.dropout, generator)
-            if self.norms:
-                x = self.norms[index](x, subset)
-            x = self.activation(x)
-        out: Tensor = last(x, subset)
+            if norm is not None:
+                x = norm.forward(x, subset)
+            x = self._activation(x)
+        out: Tensor = last.forward(x, subset)
         return out
 
 

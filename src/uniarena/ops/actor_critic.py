@@ -12,16 +12,18 @@ from torch import Tensor
 from uniarena.ops.distributional import midpoints, quantile_huber
 from uniarena.ops.td import td_loss
 
-Reduction = Literal["min", "mean"]
+Reduction = Literal["min", "mean", "first"]
 
 
 def reduce_members(q: Tensor, how: Reduction) -> Tensor:
     """`[E, …]` → `[…]`: one estimate from all members.
 
-    The minimum counters over-estimation (Fujimoto et al. 2018, arXiv:1802.09477, eq. 10); the mean has the
-    least variance (Chen et al. 2021, arXiv:2101.05982, in the policy's loss).
+    The minimum counters over-estimation (Fujimoto et al. 2018, arXiv:1802.09477, eq. 10); the mean has the least
+    variance (Chen et al. 2021, arXiv:2101.05982, in the policy's loss); the first alone is TD3's policy loss.
     """
-    return q.amin(0) if how == "min" else q.mean(0)
+    if how == "min":
+        return q.min(0).values
+    return q.mean(0) if how == "mean" else q[0]
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor | float) -> Tensor:
@@ -81,7 +83,7 @@ def smoothing_noise(noise: Tensor, std: float, clip: float) -> Tensor:
 def truncated_mixture(quantiles: Tensor, drop: int) -> Tensor:
     """`[E, N, M]` → `[N, E·M − E·drop]`: the members' quantiles pooled and sorted, without the largest.
 
-    Kuznetsov et al. 2020 (arXiv:2005.04269), eq. 10: `drop` quantiles per member are left out.
+    Kuznetsov et al. 2020 (arXiv:2005.04269), algorithm 1: `drop` quantiles per member are left out.
     """
     members, rows, count = quantiles.shape
     pooled = quantiles.movedim(0, 1).reshape(rows, members * count)
@@ -93,7 +95,7 @@ def quantile_critic_loss(
 ) -> tuple[Tensor, Tensor]:
     """Every member's quantiles regressed on the same samples of the target.
 
-    Kuznetsov et al. 2020 (arXiv:2005.04269), eq. 12: averaged over a member's quantiles, summed over members.
+    Kuznetsov et al. 2020 (arXiv:2005.04269), algorithm 1: averaged over a member's quantiles, summed over members.
 
     Args:
         quantiles: `[E, N, M]`.
@@ -112,8 +114,8 @@ def quantile_critic_loss(
 
 
 def temperature_loss(log_alpha: Tensor, gap: Tensor) -> Tensor:
-    """log α · mean(gap), the gap being entropy − target: α grows while the policy is less random than wanted.
+    """log α · gap, the gap being mean entropy − target: α grows while the policy is less random than wanted.
 
-    Haarnoja et al. 2018 (arXiv:1812.05905), eq. 18, in log α, as in the authors' code.
+    Haarnoja et al. 2018 (arXiv:1812.05905), eq. 18, in log α, as in the authors' code. All 0-d.
     """
-    return log_alpha * gap.mean()
+    return log_alpha * gap

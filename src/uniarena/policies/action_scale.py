@@ -22,7 +22,8 @@ class ActionScale(nn.Module):
 
     Args:
         space: a Box, or Dict and Tuple of them, as the policy acts in.
-        where: config path of whoever needs it, for messages.
+        who: whoever needs it, for messages.
+        where: its config path.
 
     Attributes:
         dims: D.
@@ -34,17 +35,18 @@ class ActionScale(nn.Module):
 
     middle: Tensor
     half_width: Tensor
+    limit: Tensor
 
-    def __init__(self, space: Space[Any], where: str = "learner.type") -> None:
+    def __init__(self, space: Space[Any], who: str = "this learner", where: str = "learner.type") -> None:
         super().__init__()
         self.parts: list[tuple[Keys, tuple[int, ...]]] = []
         low, high = [], []
         for keys, leaf in leaves(space):
             if not isinstance(leaf, spaces.Box):
                 raise ConfigError(
-                    f"this learner takes continuous actions; the action space is {describe(space)}.",
+                    f"{who} is for continuous actions; the action space is {describe(space)}.",
                     path=where,
-                    hint="use ppo or a2c, which take every action space.",
+                    hint="use one for discrete actions; ppo and a2c, which explore by themselves, take every space.",
                 )
             self.parts.append((keys, tuple(leaf.shape)))
             low.append(leaf.low.reshape(-1).astype(np.float32))
@@ -63,25 +65,35 @@ class ActionScale(nn.Module):
             )
         self.dims = len(half)
         self.unbounded = [int(i) for i in np.flatnonzero(~bounded)]
+        self.identity = bool((half == 1.0).all() and (middle == 0.0).all())
         self.log_half = float(np.log(half).sum())
         self.register_buffer("middle", torch.as_tensor(middle, dtype=torch.float32), persistent=False)
         self.register_buffer("half_width", torch.as_tensor(half, dtype=torch.float32), persistent=False)
+        limit = torch.as_tensor(np.where(bounded, 1.0, np.inf), dtype=torch.float32)
+        self.register_buffer("limit", limit, persistent=False)
         self.space = space
 
     def forward(self, action: Tree) -> Tensor:
         """The action as the policy gives it → `[N, D]`."""
         flat = [leaf.reshape(len(leaf), -1) for leaf in (leaf_at(action, keys) for keys, _ in self.parts)]
         row = flat[0] if len(flat) == 1 else torch.cat(flat, dim=-1)
-        return (row - self.middle) / self.half_width
+        if self.middle.device != row.device:  # an explorer's is no part of a model that was moved
+            self.to(row.device)
+        return row if self.identity else (row - self.middle) / self.half_width
 
     def inverse(self, row: Tensor) -> Tree:
         """`[N, D]` → the action as the policy gives it; within the bounds where the row is in [−1, 1]."""
-        flat = torch.addcmul(self.middle, self.half_width, row)
+        flat = row if self.identity else torch.addcmul(self.middle, self.half_width, row)
         if self.parts == [((), (self.dims,))]:
             return flat
         split = flat.split([int(np.prod(shape)) for _, shape in self.parts], dim=-1)
         found = {keys: x.reshape(-1, *shape) for (keys, shape), x in zip(self.parts, split, strict=True)}
         return _tree(self.space, found, ())
+
+    def perturb(self, action: Tree, noise: Tensor) -> Tree:
+        """`noise [N, D]`, in half widths of the bounds, added to an action and cut to the bounds."""
+        row = self(action) + noise
+        return self.inverse(torch.clamp(row, -self.limit, self.limit))
 
     def require_bounds(self, who: str) -> None:
         """Refuse a space with an unbounded dimension.

@@ -24,7 +24,7 @@ class Result:
         env_steps: environment steps over its whole life.
         setup_s: seconds from the call to the first environment step.
         wall_s: seconds in the training loop, evaluation apart.
-        eval: the final evaluation; None where the run was interrupted before one.
+        eval: the final evaluation; None where the run was interrupted.
         stop_reason: `finished`, `interrupted`, or what a callback said.
         resumable: it was stopped before its end.
         trusting: loading it needs `trust`, since its configuration names classes by import path.
@@ -90,11 +90,10 @@ class SeedsReport:
         }
 
     def __str__(self) -> str:
-        lines = [
-            f"seed {seed}: return {result.eval.return_mean:.2f} after {result.env_steps:,} env steps  {result.run}"
-            for seed, result in self.results.items()
-            if result.eval is not None
-        ]
+        lines = []
+        for seed, result in self.results.items():
+            told = "interrupted" if result.eval is None else f"return {result.eval.return_mean:.2f}"
+            lines.append(f"seed {seed}: {told} after {result.env_steps:,} env steps  {result.run}")
         lines += [f"seed {seed}: failed: {error}" for seed, error in self.failures.items()]
         if self.summary["count"]:
             low, high = self.summary["interval_95"]

@@ -91,7 +91,9 @@ def locate(run: str | Path) -> Path:
     """
     path = Path(run)
     if runs := sorted(path.glob("seed-*/config.yaml")):
-        raise CheckpointError(path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}")
+        raise CheckpointError(
+            path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}"
+        )
     return checkpoint.locate(path)
 
 
@@ -106,7 +108,8 @@ def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, 
     text = checkpoint.read_meta(source).get("config")
     if text is None:
         raise CheckpointError(
-            source, "holds an agent alone, without a run's configuration; use uniarena.Agent.load(path).act(obs)."
+            source,
+            "holds an agent alone, without a run's configuration; use uniarena.Agent.load(path).act(obs).",
         )
     tree = from_text(text, f"{source / 'manifest.json'} (config)").without("callbacks", "agent")
     if not trust and (names := imported(tree)):

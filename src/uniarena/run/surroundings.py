@@ -31,9 +31,13 @@ def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
     if isinstance(error, Exception) and _from_environment(error):
         error.add_note(f"To look at the environment alone: uniarena check-env {trainer.sampler.env.env_id}")
     if any((folder / "checkpoints").glob("*/manifest.json")):
-        error.add_note(f"The run stopped at {steps}. To continue from its last checkpoint: uniarena resume {folder}")
+        error.add_note(
+            f"The run stopped at {steps}. To continue from its last checkpoint: uniarena resume {folder}"
+        )
     else:
-        error.add_note(f"The run stopped at {steps}, before its first checkpoint. Its log: {folder / provenance.LOG}")
+        error.add_note(
+            f"The run stopped at {steps}, before its first checkpoint. Its log: {folder / provenance.LOG}"
+        )
 
 
 def _from_environment(error: Exception) -> bool:

@@ -216,15 +216,14 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
         raise
     finally:
         trainer.close()
+    interrupted = trainer.stop_reason == INTERRUPTED  # then the last evaluation is of an earlier agent
     return Result(
         folder,
         trainer.counters.env_steps,
         setup,
         trainer.loop_seconds,
-        trainer.last_evaluation,
+        None if interrupted else trainer.last_evaluation,
         trainer.stop_reason,
         trainer.stop_reason in (INTERRUPTED, OUT_OF_TIME),
         _needs_trust(trainer, exp, folder),
     )
-
-

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from uniarena.batch import tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
+from uniarena.envs.spaces import misfit
 from uniarena.seeding import preserved_globals, seed_globals
 
 __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
@@ -135,10 +136,11 @@ def evaluate_agent(
             time limit a policy may stay alive for ever.
 
     Raises:
-        ValueError: `episodes` is not positive.
+        ValueError: `episodes` is not positive, or the agent was made for other observations or actions.
     """
     if episodes < 1:
         raise ValueError(f"episodes={episodes}: evaluate at least one episode.")
+    refuse_misfit(agent, env)
     started = time.perf_counter()
     with preserved_globals():
         seed_globals(seed)
@@ -158,6 +160,27 @@ def evaluate_agent(
                 mask = torch.as_tensor(cut, device=env.device) if env.tensor else cut
                 obs, is_first = env.reset(mask=mask), is_first | torch.as_tensor(cut, device=device)
     return tally.result("deterministic" if deterministic else "stochastic", time.perf_counter() - started)
+
+
+def refuse_misfit(agent: Any, env: Env) -> None:
+    """Refuse an environment that an agent was not made for.
+
+    Raises:
+        ValueError: what differs, and how to come by the right one.
+    """
+    acts_in = getattr(getattr(agent, "action_map", None), "policy_space", None)
+    pairs = {
+        "observations": (getattr(agent, "observation_space", None), env.observation_space),
+        "actions": (acts_in, env.action_map.policy_space),
+    }
+    for what, (made_for, given) in pairs.items():
+        fault = None if made_for is None else misfit(made_for, given)
+        if fault is not None:
+            raise ValueError(
+                f"the {what} of {env.env_id} do not fit the agent: {fault}. Make the environment with the wrappers "
+                "that the agent was trained behind: uniarena.evaluate(run) does so by itself, and in a callback "
+                "trainer.env_factory(num_envs)."
+            )
 
 
 class _Tally:

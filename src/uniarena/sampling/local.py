@@ -172,9 +172,8 @@ class LocalSampler:
         """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures."""
         env, generator, tensor = self.env, self.generator, chunk.tensor
         act = self._across(actor) if self.crosses else actor.act
-        quiet = (
-            torch.no_grad()
-        )  # around the policy alone: an environment may have networks of its own to train
+        # around the policy alone: an environment may have networks of its own to train
+        quiet = torch.no_grad()
         reward, terminated, truncated, is_first = chunk.scalars
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]

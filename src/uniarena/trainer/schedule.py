@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
+
+from uniarena.learners.base import declared
 
 
 @dataclass
@@ -34,10 +37,12 @@ class OnPolicySchedule:
     Attributes:
         rollout_length: vector steps per chunk.
         epochs_per_update: optimisation epochs in one update.
+        train_batch: environment steps gathered for one update; None: one rollout.
     """
 
     rollout_length: int
     epochs_per_update: int = 1
+    train_batch: int | None = None
 
     def env_steps(self, counters: Counters, columns: int, total: int) -> int:
         """Steps (rows × B) to collect next; the last chunk is shortened to what remains."""
@@ -47,3 +52,86 @@ class OnPolicySchedule:
         """One when the batch is full, or when the run is over and some experience is left."""
         over = counters.env_steps >= total and buffer.size > 0
         return 1 if buffer.ready or over else 0
+
+    def iteration_end(self, counters: Counters, total: int) -> int:
+        """Env steps at which the iteration closes: every rollout is one."""
+        return counters.env_steps + 1
+
+    def steps_per_update(self, columns: int) -> int:
+        """Environment steps gathered for one update."""
+        rollout = self.rollout_length * columns
+        return -(-(self.train_batch or rollout) // rollout) * rollout
+
+    def describe(self, columns: int, batch_size: int | None, row_bytes: int) -> str:
+        """One line for the start of a run; `row_bytes` is the size of one column's observation."""
+        batch, rows, epochs = self.steps_per_update(columns), self.rollout_length, self.epochs_per_update
+        rollouts = batch // (rows * columns)
+        gathered = f"{rollouts} rollouts of " if rollouts > 1 else ""
+        return (
+            f"every {batch:,} env steps ({gathered}{rows} steps x {columns}, observations "
+            f"{readable(rows * columns * row_bytes)}), {epochs} epoch{'' if epochs == 1 else 's'} in minibatches of "
+            f"{min(batch_size or batch, batch):,}"
+        )
+
+
+@dataclass(frozen=True)
+class OffPolicySchedule:
+    """Collect a little, update in proportion to what was collected since the warm-up.
+
+    Attributes:
+        train_every: environment steps between updates; rounded up to whole vector steps.
+        updates_per_env_step: the update-to-data ratio. The count is exact: after n environment steps beyond the warm-up
+            ⌊n · ratio⌋ updates were made, however many environments there are.
+        learning_starts: environment steps before the first update.
+        iteration: environment steps between two ends of iterations, where logs, evaluations and checkpoints happen.
+    """
+
+    train_every: int
+    updates_per_env_step: float
+    learning_starts: int
+    iteration: int = 1_000
+    epochs_per_update: int = 1
+
+    def env_steps(self, counters: Counters, columns: int, total: int) -> int:
+        """Steps (rows × B) to collect next."""
+        return min(max(self.train_every, columns), total - counters.env_steps)
+
+    def updates_due(self, counters: Counters, buffer: Any, total: int) -> int:
+        """How many updates the count lacks."""
+        if not buffer.ready:
+            return 0
+        learned_from = max(0, counters.env_steps - self.learning_starts)
+        return max(0, math.floor(learned_from * self.updates_per_env_step + 1e-9) - counters.updates)
+
+    def iteration_end(self, counters: Counters, total: int) -> int:
+        """The next multiple of `iteration`, so that a resumed run closes where the uninterrupted one did."""
+        return min(total, (counters.env_steps // self.iteration + 1) * self.iteration)
+
+    def steps_per_update(self, columns: int) -> int:
+        """Environment steps to one update, at least 1."""
+        return max(1, round(1 / self.updates_per_env_step))
+
+    def describe(self, columns: int, batch_size: int | None, row_bytes: int) -> str:
+        """One line for the start of a run."""
+        return (
+            f"{self.updates_per_env_step:g} per env step, every {max(self.train_every, columns):,} env steps from "
+            f"{self.learning_starts:,} on, in batches of {batch_size:,}"
+        )
+
+
+def readable(size: int) -> str:
+    """Bytes as people read them."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size / 2**10:.1f} KiB"
+
+
+def schedule_for(cfg: Any) -> OnPolicySchedule | OffPolicySchedule:
+    """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`."""
+    ratio = getattr(cfg, "updates_per_env_step", None)
+    if ratio is None:
+        return OnPolicySchedule(
+            *(declared(cfg, name) for name in ("n_steps", "n_epochs", "train_batch_size"))
+        )
+    return OffPolicySchedule(declared(cfg, "train_every_env_steps"), ratio, declared(cfg, "learning_starts"))

@@ -15,11 +15,12 @@ from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
 from uniarena.envs.protocol import Env
-from uniarena.learners.base import declared
+from uniarena.ops.statistics import RunningMean
 from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
+from uniarena.sampling.evaluation import refuse_misfit
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
-from uniarena.trainer.schedule import Counters, OnPolicySchedule
+from uniarena.trainer.schedule import Counters, schedule_for
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +40,9 @@ class Trainer:
         counters: where the run stands.
         metrics: scalars of the current iteration, by name.
         total_env_steps: where `fit` will stop.
+
+    Raises:
+        ValueError: the agent was made for other observations or actions than `env` has.
     """
 
     def __init__(
@@ -47,15 +51,16 @@ class Trainer:
         env: Env,
         *,
         callbacks: Iterable[Any] = (),
-        run_dir: Path | None = None,
+        run_dir: str | Path | None = None,
         meta: dict[str, Any] | None = None,
         env_factory: Callable[..., Env] | None = None,
     ) -> None:
-        self.agent, self.run_dir, self.meta = agent, run_dir, meta or {}
+        refuse_misfit(agent, env)
+        self.agent, self.meta = agent, meta or {}
+        self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
         self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
-        cfg = agent.learner.cfg
-        self.schedule = OnPolicySchedule(declared(cfg, "n_steps"), declared(cfg, "n_epochs"))
+        self.schedule = schedule_for(agent.learner.cfg)
         self.callbacks = list(callbacks)
         self.counters, self.episodes = Counters(), EpisodeTracker()
         self.metrics: dict[str, float] = {}
@@ -103,8 +108,21 @@ class Trainer:
 
     def _iteration(self) -> None:
         self.metrics, self._user_figures = {}, {}
-        boundary = self._boundary_due()
-        wanted = self.schedule.env_steps(self.counters, self.sampler.columns, self.total_env_steps)
+        mean, columns = RunningMean(), self.sampler.columns
+        end, last = self.schedule.iteration_end(self.counters, self.total_env_steps), False
+        while not last:
+            wanted = self.schedule.env_steps(self.counters, columns, self.total_env_steps)
+            rows = -(-wanted // columns) * columns
+            last = self.counters.env_steps + rows >= end
+            self._round(wanted, last and self._boundary_due(), mean)
+            last = last or self.done
+        self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
+        self.counters.iterations += 1
+        self.emit(events.IterationEnd())
+
+    def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
+        """Collect once and make the updates that are due."""
+        self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
         rollout = self.agent.observe(self.sampler.collect(wanted, boundary=boundary))
         self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
@@ -112,13 +130,13 @@ class Trainer:
             update = self.agent.update(self.progress)
             self.counters.updates += 1
             self.counters.epochs += self.schedule.epochs_per_update
-            self.metrics.update({name: float(value) for name, value in update.metrics.items()})
-            self.emit(events.UpdateEnd(self.metrics))
+            mean.add(update.metrics)
+            if self.listens(events.UpdateEnd):
+                self.metrics.update({name: float(value) for name, value in update.metrics.items()})
+                self.emit(events.UpdateEnd(self.metrics))
         if due:
             self.agent.refresh()
             self.sampler.publish(self.agent.actor, self.counters.updates)
-        self.counters.iterations += 1
-        self.emit(events.IterationEnd())
 
     @property
     def done(self) -> bool:
@@ -272,6 +290,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         return {
             "agent": self.agent.state_dict(),
+            "buffer": self.agent.buffer.state_dict(),
             "sampler": self.sampler.state_dict(),
             "trainer": {
                 "counters": asdict(self.counters),
@@ -299,6 +318,7 @@ class Trainer:
                 f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same."
             )
         self.agent.load_state_dict(state["agent"])
+        self.agent.buffer.load_state_dict(state["buffer"])
         self.streams.load_state_dict(own["streams"])
         self.sampler.load_state_dict(state["sampler"])
         self.counters = Counters(**own["counters"])

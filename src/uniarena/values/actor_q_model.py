@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from uniarena.batch import Tree
 from uniarena.config import ConfigError, Section
+from uniarena.envs.spaces import describe
 from uniarena.nets.initialization import POLICY_GAIN
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.nets.tower import NetworkConfig, Tower, hidden_sizes, network_encoder
@@ -22,7 +23,7 @@ from uniarena.policies.network import TowerNetwork, UserNetwork
 from uniarena.policies.policy import WHERE, Policy, PolicyConfig, build_user_network, parse_policy
 from uniarena.seeding import Streams, preserved_globals, seed_globals
 from uniarena.values.ensemble import EnsembleSpec, QEnsemble, build_critics
-from uniarena.values.model import Output
+from uniarena.values.model import Output, check_mask
 from uniarena.values.value import parse_value
 
 DEFAULTS: dict[str, Any] = {"hidden_sizes": (256, 256), "activation": "relu", "orthogonal": False}
@@ -116,9 +117,9 @@ def build_actor_q(
         seed_globals(streams.seed_for("init/value"))
         spec = cfg.critics
         if isinstance(policy_space, spaces.Discrete):
-            spec = replace(spec, outputs=int(policy_space.n))
+            spec = _of_every_action(spec, policy_space)
         q = _critics(observation_space, policy_space, section, value_cfg, spec, scale)
-    return _checked(ActorQModel(policy, q, scale))
+    return _checked(ActorQModel(policy, q, scale), observation_space, policy_space)
 
 
 def build_deterministic_actor_q(
@@ -156,7 +157,7 @@ def build_deterministic_actor_q(
         policy = Policy(network, head, normalizer)
         seed_globals(streams.seed_for("init/value"))
         q = _critics(observation_space, policy_space, section, value_cfg, cfg.critics, scale)
-    return _checked(ActorQModel(policy, q, scale))
+    return _checked(ActorQModel(policy, q, scale), observation_space, policy_space)
 
 
 def _completed(section: Mapping[str, Any], more: Mapping[str, Any]) -> Section:
@@ -212,8 +213,20 @@ def _critics(
     return build_critics(observation_space, section, parsed, spec, dims, policy_space)
 
 
-def _checked(model: ActorQModel) -> ActorQModel:
-    """Networks in float32 whatever torch's default dtype is; policies with memory are refused."""
+def _of_every_action(spec: EnsembleSpec, space: spaces.Discrete) -> EnsembleSpec:
+    if spec.outputs > 1:
+        raise ConfigError(
+            f"critics that give {spec.outputs} quantiles are for continuous actions; the action space is "
+            f"{describe(space)}.",
+            path="learner.type",
+            hint="use sac, or dqn with returns: qr.",
+        )
+    return replace(spec, outputs=int(space.n))
+
+
+def _checked(model: ActorQModel, observation_space: Space[Any], policy_space: Space[Any]) -> ActorQModel:
+    """Networks in float32 whatever torch's default dtype is; policies with memory and odd masks are refused."""
+    check_mask(observation_space, policy_space, model.policy.head)
     if model.policy.initial_state(1) is not None:
         raise ConfigError(
             "this learner samples single rows, and the policy has memory.",

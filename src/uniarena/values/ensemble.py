@@ -191,7 +191,7 @@ def _user_critics(
     try:
         with torch.no_grad():
             q = critics(probe, *rest)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(
             f"{name} cannot be called as a critic, forward(obs{', action' if rest else ''}) → [N, {spec.outputs}]: "
             f"{str(error).splitlines()[0]}",

@@ -104,6 +104,7 @@ def build_model(
     value_cfg: Mapping[str, Any] | None,
     normalizer: ObservationNormalizer | None,
     streams: Streams,
+    cfg: Any = None,
 ) -> Model:
     """The networks of an agent, initialised from the streams `init/policy` and `init/value`.
 
@@ -114,6 +115,7 @@ def build_model(
         value_cfg: the section `agent.value`, completed here from the policy's; None: no value network.
         normalizer: applied to observations inside of the model; not copied.
         streams: named seeds. Global generators are left as they were.
+        cfg: the learner's config, which changes nothing here; models of other families depend on it.
 
     Raises:
         ConfigError: an unsupported space, an impossible combination, or a user's module that does not fit.

@@ -36,13 +36,13 @@ class ActorCriticConfig:
     train_every_env_steps: Annotated[int, Between(1)] = 1  # env steps between two rounds of updates
     updates_per_env_step: Annotated[float, Between(0)] = 1.0  # updates of the critics for every env step
     tau: Annotated[float, Between(0, 1, above=True)] = 0.005  # share of the way that targets move
-    target_update_updates: Annotated[int, Between(1)] = 1  # critic updates between two moves of the targets
+    target_update_updates: Annotated[int, Between(1)] = 1  # updates between two moves of the targets
     policy_delay: Annotated[int, Between(1)] = 1  # updates between two of the policy
     value_delay: Annotated[int, Between(1)] = 1  # updates between two of the critics
     n_critics: Annotated[int, Between(1)] = 2
     subset_size: Annotated[int, Between(1)] | None = None  # critics drawn for each target; null: all
     target_reduce: Literal["min", "mean"] = "min"  # of the critics, in targets
-    policy_reduce: Literal["min", "mean"] = "min"  # of the critics, in the policy's loss
+    policy_reduce: Literal["min", "mean", "first"] = "min"  # of the critics, in the policy's loss
     layer_norm: bool = False  # in the critics' hidden layers
     dropout: float = 0.0  # share of the critics' hidden units dropped, in targets and losses
     target_clip: tuple[float, float] | None = None  # least and largest bootstrapped target; null: free
@@ -118,12 +118,21 @@ def draw_noise(head: Head, like: Tree, rng: torch.Generator) -> Tree | None:
 
 
 def draw_subset(cfg: ActorCriticConfig, rng: torch.Generator, critics: nn.Module) -> Tensor | None:
-    """`[subset_size]`: the critics that one target is made with. Chen et al. 2021 (arXiv:2101.05982), algorithm 1."""
+    """`[subset_size]`: the critics that one target is made with; None: all.
+
+    Chen et al. 2021 (arXiv:2101.05982), algorithm 1.
+    """
     if cfg.subset_size is None or cfg.subset_size == cfg.n_critics:
         return None
-    device = next(critics.parameters()).device
     chosen = torch.randperm(cfg.n_critics, generator=rng, device=rng.device)[: cfg.subset_size]
-    return chosen.to(device)
+    return chosen.to(next(critics.parameters()).device)
+
+
+def policy_subset(cfg: ActorCriticConfig, critics: nn.Module) -> Tensor | None:
+    """The critics that the policy's loss asks; None: all."""
+    if cfg.policy_reduce != "first" or cfg.n_critics == 1:
+        return None
+    return torch.zeros(1, dtype=torch.int64, device=next(critics.parameters()).device)
 
 
 def with_modes(network: nn.Module) -> tuple[nn.Module, ...]:

@@ -61,7 +61,7 @@ class RainbowConfig(DQNConfig):
 
 _RAINBOW_PARTS: dict[str, dict[str, Any]] = {
     "explorer": {"type": "sample"},  # greedy, with the noise of the noisy layers
-    "buffer": {"type": "prioritized"},
+    "buffer": {"type": "prioritized", "alpha": 0.5},  # ω of the table; β goes from 0.4 to 1 by default
 }
 
 C51 = Preset(DQN, C51Config, "Bellemare et al. 2017, arXiv:1707.06887")

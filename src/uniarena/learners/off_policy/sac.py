@@ -1,4 +1,4 @@
-"""Soft actor-critic, for continuous and discrete actions; REDQ and DroQ are presets of it.
+"""Soft actor-critic, for continuous and discrete actions; REDQ, DroQ and TQC are presets of it.
 
 Haarnoja et al. 2018 (arXiv:1812.05905), algorithm 1; discrete actions: Christodoulou 2019 (arXiv:1910.07207).
 Deviations: log-probs are of actions scaled to [−1, 1], so that neither α nor the entropy target depends on the units
@@ -21,20 +21,19 @@ from uniarena.learners.off_policy.actor_critic import (
     draw_noise,
     draw_subset,
     named,
+    policy_subset,
     with_modes,
 )
 from uniarena.learners.off_policy.temperature import SACConfig, build_temperature
 from uniarena.nets.inference import eval_mode
 from uniarena.ops.actor_critic import (
     Reduction,
-    clip_target,
-    critic_loss,
     expected_soft_terms,
     reduce_members,
     soft_value,
 )
 from uniarena.ops.statistics import Metrics
-from uniarena.ops.td import of_action, td_target
+from uniarena.ops.td import of_action
 from uniarena.optim import Minimize
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_actor_q
@@ -54,7 +53,7 @@ class SAC(Learner):
     def __init__(self, model: Any, cfg: SACConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
         self.target, self.turns = Target(model.q, cfg.tau, cfg.target_update_updates), Turns(cfg)
-        self.temperature = build_temperature(model, cfg)
+        self.temperature, self.estimate = build_temperature(model, cfg), cfg.estimate()
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)
         self.alpha_optimizer = self.temperature.optimizer
@@ -70,50 +69,56 @@ class SAC(Learner):
             found = self.minimize(self.value_loss, batch, self.value_optimizer)
             priority = found.pop("surprise")
             metrics |= named("value", found) | {"td_error": priority.mean()}
-            self.target.update()
         if for_policy:
             found = self.minimize(self.policy_loss, batch, self.policy_optimizer)
             log_prob = found.pop("log_prob")
             metrics |= named("policy", found)
             metrics |= self.temperature.update(self.minimize, log_prob, self.model.policy.mask(batch.obs))
+        self.target.update()
         return Update(metrics, priority)
 
     def value_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Every critic regressed on the soft target."""
+        """Every critic fitted to the soft target."""
         target, model = self.value_target(batch), self.model
         if model.scale is None:
             q = of_action(model.q(batch.inputs, generator=self.rng).movedim(0, -1), batch.action).t()
         else:
             q = model.q(batch.inputs, model.scale(batch.action), self.rng)
-        loss, surprise = critic_loss(q, target, batch.get("weight"), self.cfg.td_clip)
+        loss, surprise = self.estimate.fit(q, target, batch.get("weight"))
         return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
 
     @torch.no_grad()
     def value_target(self, batch: Batch) -> Tensor:
-        """`[N]`: r + d · V(s'), V from the target critics, or from a random subset of them."""
+        """r + d · V(s'), V from the target critics, or from a random subset of them; `[N]`, or `[N, K]` samples."""
         with eval_mode(*self._moded):
             dist = self.model.dist(batch.next_inputs, batch.next_obs)
         subset = draw_subset(self.cfg, self.rng, self.model.q)
         q, log_prob = self.terms(dist, self.target, batch.next_inputs, self.cfg.target_reduce, subset)
-        value = soft_value(q, log_prob, self.temperature.alpha)
-        return clip_target(td_target(batch.reward, batch.discount, value), self.cfg.target_clip)
+        return self.estimate.target(q, log_prob, self.temperature.alpha, batch)
 
     def policy_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """−V of the policy's own actions, with critics that receive no gradient."""
-        dist = self.model.dist(batch.inputs, batch.obs)
-        with self.model.q.frozen():
-            q, log_prob = self.terms(dist, self.model.q, batch.inputs, self.cfg.policy_reduce)
-        return -soft_value(q, log_prob, self.temperature.alpha).mean(), {"log_prob": log_prob.detach()}
+        model, reduction = self.model, self.cfg.policy_reduce
+        dist = model.dist(batch.inputs, batch.obs)
+        with model.q.frozen():
+            subset = policy_subset(self.cfg, model.q)
+            q, log_prob = self.terms(dist, model.q, batch.inputs, reduction, subset)
+        value = soft_value(self.estimate.value(q), log_prob, self.temperature.alpha)
+        return -value.mean(), {"log_prob": log_prob.detach()}
 
     def terms(
-        self, dist: Any, critics: Any, inputs: Tree, reduction: Reduction, subset: Tensor | None = None
+        self, dist: Any, critics: Any, inputs: Tree, reduction: Reduction, subset: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Q and log π `[N]` of one action drawn for each row; their expectations where actions are discrete."""
+        """`q [E, N, …]` and `log_prob [N]` of one action drawn for each row.
+
+        Where actions are discrete, their expectations over all actions, after the members have been reduced: `[1, N]`
+        and `[N]`.
+        """
         scale = self.model.scale
         if scale is None:
             q = reduce_members(critics(inputs, None, self.rng, subset), reduction)
-            return expected_soft_terms(q, dist.log_p)
+            value, log_prob = expected_soft_terms(q, dist.log_p)
+            return value[None], log_prob
         noise = draw_noise(self.model.policy.head, inputs, self.rng)
         action, log_prob = dist.rsample_with_log_prob(self.rng, noise)
-        q = critics(inputs, scale(action), self.rng, subset)
-        return reduce_members(q, reduction), log_prob + scale.log_half
+        return critics(inputs, scale(action), self.rng, subset), log_prob + scale.log_half

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from uniarena.config import Between, ConfigError, config
 from uniarena.envs.notices import notice
 from uniarena.learners.off_policy.actor_critic import ActorCriticConfig
+from uniarena.learners.off_policy.estimates import Estimate, Expectation
 from uniarena.ops.actor_critic import temperature_loss
 from uniarena.ops.statistics import Metrics
 from uniarena.optim import Minimize, OptimizerConfig, ScheduleConfig, build_optimizer
@@ -47,6 +48,10 @@ class SACConfig(ActorCriticConfig):
                 path="alpha_init",
                 hint="widen alpha_bounds.",
             )
+
+    def estimate(self) -> Estimate:
+        """What the critics' outputs mean."""
+        return Expectation(self)
 
 
 class Temperature(nn.Module):
@@ -101,21 +106,24 @@ class Temperature(nn.Module):
             log_prob: `[N]`, negative entropies, or samples of them.
             legal: `[N, A]` mask of discrete actions.
         """
-        metrics = {"alpha": self.alpha, "entropy": -log_prob.mean()}
+        entropy = -log_prob.mean()
+        metrics = {"alpha": self.alpha, "entropy": entropy}
         if self.optimizer is None:
             return metrics
-        gap = -log_prob - self.target(legal)
-
-        def loss(gap: Tensor) -> tuple[Tensor, Metrics]:
-            return temperature_loss(self.log_alpha, gap), {}
-
-        found = minimize(loss, gap, self.optimizer)
+        target = self.target(legal)
+        gap = entropy - (target if isinstance(target, float) else target.mean())
+        minimize(self.loss, gap, self.optimizer)
         with torch.no_grad():
             self.log_alpha.clamp_(self.low, self.high)
-        if not self._told and float(self.log_alpha.detach()) >= self.high and float(gap.mean()) < 0.0:
-            has = f"{-float(log_prob.mean()):.3g} nats"
-            self._tell(f"the policy has {has} at the largest alpha, {math.exp(self.high):g}")
-        return {**metrics, "alpha_loss": found["loss"], "entropy_gap": gap.mean()}
+        if not self._told and float(self.log_alpha.detach()) >= self.high and float(gap) < 0.0:
+            self._tell(
+                f"the policy has {float(entropy):.3g} nats at the largest alpha, {math.exp(self.high):g}"
+            )
+        return metrics
+
+    def loss(self, gap: Tensor) -> tuple[Tensor, Metrics]:
+        """What α's optimiser minimises; `gap` is the mean entropy minus the mean target."""
+        return temperature_loss(self.log_alpha, gap), {}
 
     def _tell(self, why: str) -> None:
         self._told = True

@@ -66,7 +66,9 @@ class Checkpoint:
         """
         counters, columns = trainer.counters, trainer.sampler.columns
         wanted = trainer.schedule.env_steps(counters, columns, trainer.total_env_steps)
-        return self._every.would_be_due(counters.env_steps + math.ceil(wanted / columns) * columns)
+        env_steps, rows = self._before
+        planned = counters.steps - rows + math.ceil(wanted / columns) * columns
+        return self._every.would_be_due(env_steps + planned)
 
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
         self._begin(trainer)

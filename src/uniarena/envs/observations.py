@@ -1,0 +1,56 @@
+"""Observations from outside, as the user holds them, checked against the space and brought into network form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from uniarena.batch import Tree, tree_map, tree_paths
+from uniarena.envs.spaces import MASK, leaf_spaces
+
+
+def as_batch(space: Space[Any], obs: Tree, device: torch.device) -> tuple[Tree, bool]:
+    """An observation of `space`, or a batch of them, as network input.
+
+    Returns:
+        tensors `[N, …]` on `device` (N = 1 for a single one), and whether it was a batch.
+
+    Raises:
+        ValueError: it does not fit the space; key by key.
+    """
+    shapes = {name: tuple(leaf.shape or ()) for name, leaf in leaf_spaces(space)}
+    given = {name: tuple(np.shape(leaf)) for name, leaf in tree_paths(obs)}
+    if shapes.keys() != given.keys():
+        raise ValueError(_wrong_keys(list(shapes), list(given)))
+    batched = any(len(given[name]) > len(shape) for name, shape in shapes.items())
+    count: tuple[Any, ...] = next(iter(given.values()))[:1] if batched else ()
+    for name, shape in shapes.items():
+        if given[name] != (*count, *shape):
+            raise ValueError(
+                f"observation{f' {name!r}' if name else ''} has shape {given[name]}; expected {(*count, *shape)}"
+                + (" like the rest of the batch." if batched else ", or a batch of such.")
+            )
+
+    def convert(leaf: Any) -> Tensor:
+        tensor = torch.as_tensor(np.asarray(leaf) if not isinstance(leaf, Tensor) else leaf, device=device)
+        tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+        return tensor if batched else tensor.unsqueeze(0)
+
+    return tree_map(convert, obs), batched
+
+
+def _wrong_keys(expected: list[str], given: list[str]) -> str:
+    lacks = [name for name in expected if name not in given]
+    if MASK in lacks:
+        return "the agent was trained with action masks: pass action_mask= beside the observation, 1 where legal."
+    if expected == [""]:
+        return f"the observation is a map of {given}; expected one array."
+    if given == [""]:
+        return f"the observation is one array; expected a map of {expected}."
+    odd = [name for name in given if name not in expected]
+    faults = [f"lacks {lacks}"] * bool(lacks) + [f"has {odd}, which the agent does not know"] * bool(odd)
+    return f"the observation {' and '.join(faults)}."

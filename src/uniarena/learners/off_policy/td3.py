@@ -1,0 +1,108 @@
+"""Deterministic actor-critic with twin critics: TD3, of which DDPG is a preset.
+
+TD3: Fujimoto et al. 2018 (arXiv:1802.09477), algorithm 1. DDPG: Lillicrap et al. 2016 (arXiv:1509.02971), algorithm 1.
+Deviation: warm-up by uniform actions, DDPG too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch
+from uniarena.config import Between, config
+from uniarena.learners.base import Learner, Update
+from uniarena.learners.off_policy.actor_critic import (
+    ActorCriticConfig,
+    Turns,
+    build_part_optimizer,
+    draw_subset,
+    named,
+    policy_subset,
+)
+from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, smoothing_noise
+from uniarena.ops.statistics import Metrics
+from uniarena.ops.td import td_target
+from uniarena.optim import Minimize, ScheduleConfig
+from uniarena.optim.targets import Target
+from uniarena.values.actor_q_model import build_deterministic_actor_q
+
+
+@config
+class TD3Config(ActorCriticConfig):
+    """The paper's supplement C, with the network and batch of the authors' later code."""
+
+    learning_rate: float | ScheduleConfig = 1e-3
+    policy_delay: Annotated[int, Between(1)] = 2
+    target_update_updates: Annotated[int, Between(1)] = 2  # targets move with the policy
+    policy_reduce: Literal["min", "mean", "first"] = "first"
+    target_noise: Annotated[float, Between(0)] = 0.2  # smooths target actions; in half widths of the bounds
+    target_noise_clip: Annotated[float, Between(0)] = 0.5  # largest such noise
+
+
+class TD3(Learner):
+    """A deterministic policy, its critics, and targets of both, from replayed rows."""
+
+    Config: ClassVar[type] = TD3Config
+    build_model: ClassVar[Callable[..., Any]] = staticmethod(build_deterministic_actor_q)
+    default_parts: ClassVar[dict[str, dict[str, Any]]] = {
+        "explorer": {"type": "gaussian_noise"},
+        "buffer": {"type": "replay"},
+    }
+    model: Any  # an ActorQModel
+
+    def __init__(self, model: Any, cfg: TD3Config, minimize: Minimize, rng: torch.Generator) -> None:
+        super().__init__(model, cfg, minimize, rng)
+        self.turns = Turns(cfg)
+        self.q_target = Target(model.q, cfg.tau, cfg.target_update_updates)
+        self.policy_target = Target(model.policy.network, cfg.tau, cfg.target_update_updates)
+        self.value_optimizer = build_part_optimizer("q", model.q, cfg)
+        self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)
+
+    def update(self, batch: Batch) -> Update:
+        inputs = self.model.policy.inputs
+        batch = batch.replace(inputs=inputs(batch.obs), next_inputs=inputs(batch.next_obs))
+        for_values, for_policy = self.turns.next()
+        metrics: Metrics = {}
+        priority = None
+        if for_values:
+            found = self.minimize(self.value_loss, batch, self.value_optimizer)
+            priority = found.pop("surprise")
+            metrics |= named("value", found) | {"td_error": priority.mean()}
+        if for_policy:
+            metrics |= named("policy", self.minimize(self.policy_loss, batch, self.policy_optimizer))
+        self.q_target.update()
+        self.policy_target.update()
+        return Update(metrics, priority)
+
+    def value_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Every critic regressed on the smoothed target."""
+        target, model = self.value_target(batch), self.model
+        q = model.q(batch.inputs, model.scale(batch.action), self.rng)
+        loss, surprise = critic_loss(q, target, batch.get("weight"), self.cfg.td_clip)
+        return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
+
+    @torch.no_grad()
+    def value_target(self, batch: Batch) -> Tensor:
+        """`[N]`: r + d · Q(s', π(s') + clipped noise), of the target networks."""
+        cfg, head = self.cfg, self.model.policy.head
+        action = self.model.scale(head.dist(self.policy_target(batch.next_inputs).params).mode())
+        if cfg.target_noise > 0.0:
+            noise = torch.randn(action.shape, generator=self.rng, device=self.rng.device).to(action.device)
+            action = (action + smoothing_noise(noise, cfg.target_noise, cfg.target_noise_clip)).clamp(
+                -1.0, 1.0
+            )
+        subset = draw_subset(cfg, self.rng, self.model.q)
+        q = reduce_members(self.q_target(batch.next_inputs, action, self.rng, subset), cfg.target_reduce)
+        return clip_target(td_target(batch.reward, batch.discount, q), cfg.target_clip)
+
+    def policy_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """−Q of the policy's own actions, with critics that receive no gradient."""
+        model = self.model
+        action = model.scale(model.dist(batch.inputs, batch.obs).rsample())
+        with model.q.frozen():
+            q = model.q(batch.inputs, action, self.rng, policy_subset(self.cfg, model.q))
+        return -reduce_members(q, self.cfg.policy_reduce).mean(), {}
