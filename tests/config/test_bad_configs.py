@@ -142,7 +142,7 @@ CASES = [
     ("agent: {buffer: {window: 4}}", 3, "agent.buffer.window", "attention memory", "under agent.memory"),
     # later versions
     ("agent: {memory: {type: lstm}}", 3, "agent.memory", "come with a later version", "leave it out for now"),
-    ("agent: {buffer: ReplayBuffer}", 3, "agent.buffer.type", "this one has rollout", "leave it out for now"),
+    ("agent: {buffer: episodic}", 3, "agent.buffer.type", "there is no buffer 'episodic'; known: ", ""),
     (
         "agent: {policy: MlpLstmPolicy}",
         3,
@@ -151,7 +151,7 @@ CASES = [
         "leave it out",
     ),
     (
-        "agent: {explorer: EpsilonGreedy}",
+        "agent: {explorer: parameter_noise}",
         3,
         "agent.explorer.type",
         "comes with a later version",
@@ -166,7 +166,7 @@ CASES = [
         "with a later version",
         "leave it out",
     ),
-    ("learner: {type: SAC}", 3, "learner.type", "SAC comes with a later version; this one has a2c, ppo", ""),
+    ("learner: {type: TRPO}", 3, "learner.type", "TRPO comes with a later version; this one has a2c, ", ""),
     (
         "stages: [pretrain, finetune]",
         3,
@@ -234,7 +234,7 @@ CASES = [
 )
 def test_answers(tmp_path: Path, text: str, line: int, path: str, message: str, hint: str) -> None:
     start = "environment: CartPole-v1\n" + ("learner: PPO\n" if text.startswith("agent") else "agent: PPO\n")
-    if text.startswith("learner: {type: SAC"):
+    if text.startswith("learner: {type: TRPO"):
         start = "environment: CartPole-v1\ntraining: {}\n"
     error = answer(tmp_path, start + text)
     assert len(error.faults) == 1
@@ -284,7 +284,7 @@ def test_answers(tmp_path: Path, text: str, line: int, path: str, message: str, 
             "multi-agent training comes with a later version",
             "one",
         ),
-        ("environment: x\nagent: PPPO", "there is no learner 'PPPO'; known: a2c, ppo", "write ppo"),
+        ("environment: x\nagent: PPPO", "there is no learner 'PPPO'; known: a2c, ", "write ppo"),
         (
             "environment: x\nagent: my.module.Agent",
             "there is no learner",

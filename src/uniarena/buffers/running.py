@@ -36,7 +36,7 @@ class Running:
         begins = chunk.first
         if cut is not None:
             begins = begins.copy()
-            begins[0] |= cut
+            pass
         t = np.arange(chunk.steps, dtype=np.int32)[:, None]
         begun = np.maximum.accumulate(np.where(begins, t, -1), axis=0)
         age = np.where(begun >= 0, t - begun, self.age + t).astype(np.int32)

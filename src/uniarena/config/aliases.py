@@ -88,12 +88,12 @@ _LEARNER = {
         "value_coef, value_coefficient, vf_loss_coeff, vf_loss_coef, value_loss_coef, value_loss_coeff, "
         "value_loss_scale, critic_coef, baseline_cost, vf_weight"
     ),
-    "learner.value_clip": "clip_range_vf, vf_clip_param, clip_value, vf_clip, clip_range_value",
+    "learner.value_clip": "clip_range_vf, clip_value, vf_clip, clip_range_value",
     "learner.ent_coef": (
         "entropy_coef, entropy_coeff, entropy_coefficient, entropy_loss_scale, entropy_weight, entropy_cost, "
         "ent_weight"
     ),
-    "learner.target_kl": "kl_target, max_kl, kl_threshold, desired_kl",
+    "learner.target_kl": "max_kl, kl_threshold",
     "learner.max_grad_norm": (
         "clip_grad_norm, grad_clip, grad_norm_clip, grad_norm_clipping, gradient_clip, clip_gradient, "
         "gradient_clipping, max_gradient_norm, grad_clip_norm"

@@ -115,6 +115,18 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
         "num_minibatches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / num_minibatches"),
         "n_minibatches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / n_minibatches"),
         "num_mini_batches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / num_mini_batches"),
+        "vf_clip_param": (
+            "it bounds a squared error elsewhere; here the movement of the value is bounded",
+            "write learner.value_clip: 0.2, or leave it out",
+        ),
+        "kl_target": (
+            "it steers a KL penalty elsewhere; here epochs end early on KL",
+            "write learner.target_kl: 0.02, or leave it out",
+        ),
+        "desired_kl": (
+            "it steers the learning rate elsewhere; here epochs end early on KL",
+            "write learner.target_kl: 0.02, or leave it out",
+        ),
         "clip_vloss": (
             "value clipping is given by its range",
             "write learner.value_clip: 0.2 for true, leave it out for false",

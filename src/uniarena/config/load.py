@@ -177,10 +177,11 @@ def _notices(tree: Section, sections: Mapping[str, Any]) -> list[str]:
             f"{distributed.num_learners} learners were asked for; more than one come with a later version",
             "distributed.num_learners", find(tree, "distributed.num_learners")[1], "leave it out for now",
         )  # fmt: skip
-    if distributed.backend == "nccl":
-        found.append("distributed.backend = nccl: gloo takes its place where there is no GPU")
     if distributed.backend != "auto":
-        found.append(f"distributed.backend = {distributed.backend} has no effect yet with one learner")
+        replaced = " (where there is no GPU, gloo takes its place)" if distributed.backend == "nccl" else ""
+        found.append(
+            f"distributed.backend = {distributed.backend} has no effect yet with one learner{replaced}"
+        )
     if distributed.sync_period > 1:
         found.append(
             f"distributed.sync_period = {distributed.sync_period} has no effect yet with one learner"

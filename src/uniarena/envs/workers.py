@@ -154,9 +154,12 @@ class WorkerError(RuntimeError):
 
 def describe_loss(vector: Any) -> str:
     """Which workers of an async vector environment have ended, with their exit codes."""
-    sentinels = [process.sentinel for process in getattr(vector, "processes", ())]
-    wait(sentinels, timeout=1.0)  # the pipe breaks a moment before the process is seen to be over
-    gone = [(i, p.exitcode) for i, p in enumerate(getattr(vector, "processes", ())) if p.exitcode is not None]
+    processes = list(getattr(vector, "processes", ()))
+    ending = wait([process.sentinel for process in processes], timeout=1.0)
+    for process in processes:
+        if process.sentinel in ending:  # its pipe breaks a moment before it is over
+            process.join(timeout=1.0)
+    gone = [(i, p.exitcode) for i, p in enumerate(processes) if p.exitcode is not None]
     listed = ", ".join(f"{i} (exit code {code})" for i, code in gone) or "one"
     return f"environment worker {listed} ended; a negative code is a signal, -9 mostly a lack of memory"
 

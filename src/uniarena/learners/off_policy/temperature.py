@@ -72,7 +72,7 @@ class Temperature(nn.Module):
         self.dims, self.most, adapted = dims, most, cfg.alpha == "auto"
         self.wanted = None if cfg.target_entropy == "auto" else float(cfg.target_entropy)
         first = cfg.alpha_init if cfg.alpha == "auto" else cfg.alpha
-        log_alpha = torch.tensor(math.log(first) if first > 0.0 else -math.inf)
+        log_alpha = torch.tensor(math.log(first) if first > 0.0 else -math.inf, dtype=torch.float32)
         self.log_alpha = nn.Parameter(log_alpha, requires_grad=adapted)
         self.low, self.high = (math.log(bound) for bound in cfg.alpha_bounds)
         rate = cfg.learning_rate if cfg.alpha_learning_rate is None else cfg.alpha_learning_rate

@@ -74,7 +74,8 @@ class PolicyGradient(Learner):
             # 1.5 × and an estimate per minibatch, as Stable-Baselines3 does; the step that showed it is kept.
             if self.cfg.target_kl is not None and float(metrics["kl"]) > 1.5 * self.cfg.target_kl:
                 break
-        rates = {"learning_rate": self.optimizer.lr, "clip_range": self.clip_range, "ent_coef": self.ent_coef}
+        rates = {"learning_rate": self.optimizer.lr, "ent_coef": self.ent_coef}
+        rates |= {} if self.cfg.clip == "none" else {"clip_range": self.clip_range}
         exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in rates.items()}
         return Update(summary | mean.result() | exact)
 

@@ -24,9 +24,9 @@ from uniarena.trainer.loggers import Logger
 __all__ = ["Log", "LogConfig"]
 
 _log = logging.getLogger(__name__)
-_KL_FACTOR = (
-    1.5  # of the clip range: beyond it an update moved the policy further than clipping means to allow
-)
+# an update that moves the policy further than this share of the clip range did more than clipping means to allow
+_KL_FACTOR = 1.5
+_KL_FLOOR = 1e-3  # below it an update is harmless, however far a schedule has closed the clip range
 _VALUES = 2048  # rows whose values make a histogram
 
 
@@ -141,7 +141,7 @@ class Log:
 
     def _warn_of_kl(self, row: Mapping[str, float], step: int) -> None:
         kl, clip = row.get("kl"), row.get("clip_range")
-        if self._warned or kl is None or clip is None or not kl > _KL_FACTOR * clip:
+        if self._warned or kl is None or clip is None or not kl > max(_KL_FACTOR * clip, _KL_FLOOR):
             return
         self._warned = True
         _log.warning(
