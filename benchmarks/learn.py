@@ -28,7 +28,11 @@ EPISODES = 100
 def machine() -> str:
     """The processor, as far as the system tells."""
     info = Path("/proc/cpuinfo")
-    names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    names = (
+        [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if info.exists()
+        else []
+    )
     return f"{names[0] if names else platform.processor() or platform.machine()}, {len(names) or '?'} cores"
 
 
@@ -36,7 +40,9 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
     """Train and evaluate one seed in a scratch folder."""
     scratch = Path(tempfile.mkdtemp())
     try:
-        result = uniarena.train(recipe, [f"experiment.seed={seed}", *overrides], run_dir=scratch / "run", quiet=True)
+        result = uniarena.train(
+            recipe, [f"experiment.seed={seed}", *overrides], run_dir=scratch / "run", quiet=True
+        )
         last = scratch / "run" / "checkpoints" / str(result.env_steps)
         score = uniarena.evaluate(last, EPISODES, seed=10_000 + seed)
     finally:
@@ -54,7 +60,10 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
 
 def table() -> str:
     """Markdown: a row per recipe, every seed shown."""
-    lines = ["| recipe | env steps | seeds | interquartile mean over seeds | mean | each seed | wall per seed |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| recipe | env steps | seeds | interquartile mean over seeds | mean | each seed | wall per seed |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for folder in sorted({path.parent for path in RESULTS.rglob("seed-*.json")}):
         rows = [json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))]
         means = np.array([row["eval"]["return_mean"] for row in rows])
@@ -62,13 +71,16 @@ def table() -> str:
         wall = np.mean([row["wall_s"] for row in rows])
         name = folder.relative_to(RESULTS)
         lines.append(
-            f"| {name} | {rows[0]['env_steps']:,} | {len(rows)} | {iqm(means):.1f} | {means.mean():.1f} | {each} | {wall:.0f} s |"
+            f"| {name} | {rows[0]['env_steps']:,} | {len(rows)} | {iqm(means):.1f} | {means.mean():.1f} | {each} "
+            f"| {wall:.0f} s |"
         )
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("recipe", nargs="?")
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
@@ -83,7 +95,10 @@ def main() -> None:
     for seed in args.seeds:
         row = measure(args.recipe, seed, args.overrides)
         (folder / f"seed-{seed}.json").write_text(json.dumps(row, indent=2) + "\n")
-        print(f"{args.recipe} seed {seed}: {row['eval']['return_mean']:.1f} in {row['wall_s']:.0f} s", flush=True)
+        print(
+            f"{args.recipe} seed {seed}: {row['eval']['return_mean']:.1f} in {row['wall_s']:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

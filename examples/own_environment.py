@@ -35,7 +35,9 @@ class Thermostat(gym.Env[np.ndarray, int]):
         self.outside = outside  # °C
         self.temperature, self.heating, self.quarter = 21.0, False, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)  # seeds self.np_random, the only randomness there is
         self.temperature = float(self.np_random.uniform(12.0, 26.0))
         self.heating, self.quarter = False, 0

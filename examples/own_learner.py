@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
-import uniarena
-from uniarena import Batch, Rollout
+from uniarena import Batch, Rollout, train
 from uniarena.config import config
 from uniarena.learners.base import Learner, Update
 from uniarena.ops.returns import discounted_return, trace_ends
@@ -33,7 +32,7 @@ class Reinforce(Learner):
 
     def __init__(self, model: Any, cfg: ReinforceConfig, minimize: Any, rng: Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        self.optimizer = build_optimizer(model.policy.named_parameters(), OptimizerConfig(), cfg.learning_rate)
+        self.optimizer = build_optimizer(model.named_parameters(), OptimizerConfig(), cfg.learning_rate)
 
     def update(self, rollout: Rollout) -> Update:
         rows = rollout.rows
@@ -50,8 +49,9 @@ class Reinforce(Learner):
 def main(env_steps: int = 40_000) -> float:
     """Train on CartPole; prints and returns the evaluated return."""
     run = {"environment": {"id": "CartPole-v1", "num_envs": 8}, "learner": {"type": Reinforce}}
+    steps = [f"training.total_timesteps={env_steps}"]
     with tempfile.TemporaryDirectory() as folder:
-        result = uniarena.train(run, [f"training.total_timesteps={env_steps}"], run_dir=f"{folder}/run", quiet=True)
+        result = train(run, steps, run_dir=f"{folder}/run", quiet=True)
     print(f"REINFORCE on CartPole-v1, {result.env_steps:,} steps; {result.eval}")
     return result.eval.return_mean
 

@@ -59,7 +59,10 @@ def public_methods(node: ast.ClassDef) -> set[str]:
     return {
         item.name
         for item in node.body
-        if isinstance(item, Function) and not item.name.startswith("_") and not is_property(item) and not is_constructor(item)
+        if isinstance(item, Function)
+        and not item.name.startswith("_")
+        and not is_property(item)
+        and not is_constructor(item)
     }
 
 

@@ -58,9 +58,18 @@ def check(exp: Experiment) -> None:
             except RegistryError as error:
                 faults.add(str(error.args[0]), f"{path}.type", None, error.hint)
         with faults.gather():
-            if learner is not None and lookup("learner", exp.learner["type"]).build_model is build_model:
+            if getattr(_learner_class(exp), "build_model", None) is build_model:
                 _check_networks(exp)
         faults.check()
+
+
+def _learner_class(exp: Experiment) -> Any:
+    """The learner or preset that is named; None where there is none, which `check_components` tells."""
+    name = exp.learner["type"]
+    try:
+        return lookup("learner", name) if isinstance(name, str) else name
+    except RegistryError:
+        return None
 
 
 def _check_networks(exp: Experiment) -> None:

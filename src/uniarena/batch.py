@@ -8,7 +8,7 @@ with `batch.shape`, missing fields raise and name themselves. Both classes are p
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -315,6 +315,11 @@ class Rollout:
         )
 
 
+def _rebuild(values: Iterable[Any], has_final_obs: Any) -> Rollout:
+    rows, start, last, ended = values
+    return Rollout(rows, start, last, ended, has_final_obs)
+
+
 pytree.register_pytree_node(
     Batch,
     lambda batch: ([batch[name] for name in batch], (batch.shape, tuple(batch))),
@@ -323,5 +328,5 @@ pytree.register_pytree_node(
 pytree.register_pytree_node(
     Rollout,
     lambda r: ([r.rows, r.start, r.last, r.ended], r.has_final_obs),
-    lambda values, has_final_obs: Rollout(values[0], values[1], values[2], values[3], has_final_obs),
+    _rebuild,
 )

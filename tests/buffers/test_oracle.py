@@ -1,4 +1,4 @@
-"""Everything at once, against lists: n-step × hindsight × priorities × stacks × masks × autoreset modes × wraparound."""
+"""All at once, against lists: n-step × hindsight × priorities × stacks × masks × autoreset modes × wraparound."""
 
 from __future__ import annotations
 

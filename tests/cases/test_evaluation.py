@@ -33,7 +33,10 @@ class Camera(gym.Env[dict[str, Any], int]):
 
     def __init__(self) -> None:
         self.observation_space = spaces.Dict(
-            {"cam": spaces.Box(0, 255, (36, 36, 1), np.uint8), "pos": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
+            {
+                "cam": spaces.Box(0, 255, (36, 36, 1), np.uint8),
+                "pos": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+            }
         )
         self.action_space = spaces.Discrete(2)
         self.t = 0
@@ -76,7 +79,9 @@ def test_the_evaluator_takes_the_training_pipeline_by_itself(tmp_path: Path):  #
     assert again.returns == (10.0,) * 3
 
     before = statistics(agent)
-    with pytest.raises(ValueError, match=r"'cam': expected Box\(36×36×4\) uint8, got Box\(36×36×1\) uint8") as caught:
+    with pytest.raises(
+        ValueError, match=r"'cam': expected Box\(36×36×4\) uint8, got Box\(36×36×1\) uint8"
+    ) as caught:
         evaluate_agent(agent, make_env(Camera, 2), 3)
     assert "uniarena.evaluate(run)" in str(caught.value)
     evaluate_agent(agent, make_env(Camera, 2, wrappers=PIPELINE), 3)
@@ -134,7 +139,10 @@ def test_an_environment_that_declares_normalisation_does_not_normalise_again(): 
         for wrappers in ([], ["normalize_observation"])
     )
     assert plain == declared
-    for twice in (["normalize_observation"] * 2, [gym.wrappers.NormalizeObservation, "normalize_observation"]):
+    for twice in (
+        ["normalize_observation"] * 2,
+        [gym.wrappers.NormalizeObservation, "normalize_observation"],
+    ):
         with pytest.raises(AlreadyNormalizedError, match="twice"):
             make_env(Float64PendulumEnv, 2, wrappers=twice)
 
@@ -193,6 +201,9 @@ def test_sticky_actions_and_a_time_limit_are_part_of_the_pipeline():  # case B56
     agent = learn(partial(EchoEnv, length=8), "ppo", 4096)
     clean = evaluate_agent(agent, make_env(spec, 2), 4)
     assert clean.return_mean == 50
-    wrappers = [{"type": "sticky_actions", "probability": 0.9}, {"type": "time_limit", "max_episode_steps": 10}]
+    wrappers = [
+        {"type": "sticky_actions", "probability": 0.9},
+        {"type": "time_limit", "max_episode_steps": 10},
+    ]
     stuck = evaluate_agent(agent, make_env(spec, 2, wrappers=wrappers), 4)
     assert stuck.length_mean == 10 and stuck.return_mean < 9

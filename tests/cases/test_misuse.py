@@ -66,7 +66,10 @@ def test_an_instance_is_one_column_and_is_not_multiplied(tmp_path: Path):  # cas
 # -- arguments and defaults ------------------------------------------------------------------------------------
 def test_two_agents_with_default_arguments_share_nothing():  # case B89
     env = make_env(CounterEnv, 2)
-    one, other = Agent.assemble(env), Agent.assemble(env, parts={"buffer": {"type": "rollout", "train_batch_size": 512}})
+    one, other = (
+        Agent.assemble(env),
+        Agent.assemble(env, parts={"buffer": {"type": "rollout", "train_batch_size": 512}}),
+    )
     assert one.buffer.cfg.train_batch_size is None and other.buffer.cfg.train_batch_size == 512
     one.spec["policy"]["hidden_sizes"] = [1]
     one.spec["intrinsic"].append("x")
@@ -115,7 +118,9 @@ def test_what_the_user_hands_over_is_not_changed(tmp_path: Path):  # case B89
 
 
 # -- threads ---------------------------------------------------------------------------------------------------
-def test_small_networks_get_one_thread_and_the_run_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):  # case B93
+def test_small_networks_get_one_thread_and_the_run_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):  # case B93
     torch.set_num_threads(2)
     config = {"environment": {"id": "CartPole-v1"}, "learner": SHORT}
     limits = ["training.total_timesteps=8", "training.n_eval_episodes=1"]

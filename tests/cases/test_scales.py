@@ -48,14 +48,18 @@ class Numbers(gym.Env[np.ndarray, Any]):
         self.t, self.life = self.t + 1, self.life + 1
         obs, reward = self._draw(), self.pays * float(self.np_random.normal())
         if self.life == self.at:
-            obs[1], reward = (new if new is not None else old for new, old in zip(self.odd, (obs[1], reward), strict=True))
+            obs[1], reward = (
+                new if new is not None else old for new, old in zip(self.odd, (obs[1], reward), strict=True)
+            )
         return obs, reward, self.t >= 10, False, {}
 
     def _draw(self) -> np.ndarray:
         return (self.np_random.normal(size=3) * self.scale).astype(np.float32)
 
 
-def train(spec: Any, env_steps: int = 96, *, num_envs: int = 1, wrappers: Any = (), **learner: Any) -> Trainer:
+def train(
+    spec: Any, env_steps: int = 96, *, num_envs: int = 1, wrappers: Any = (), **learner: Any
+) -> Trainer:
     """A trainer after `env_steps`; its agent's parameters are finite, also where an error came."""
     env = make_env(spec, num_envs, wrappers=wrappers)
     agent = Agent.assemble(env, {"type": "ppo", "n_steps": 32, **learner})
@@ -69,14 +73,26 @@ def train(spec: Any, env_steps: int = 96, *, num_envs: int = 1, wrappers: Any = 
 
 
 def losses(trainer: Trainer) -> list[float]:
-    return [trainer.metrics[name] for name in ("loss", "policy_loss", "value_loss", "entropy", "kl", "grad_norm")]
+    return [
+        trainer.metrics[name] for name in ("loss", "policy_loss", "value_loss", "entropy", "kl", "grad_norm")
+    ]
 
 
 @pytest.mark.parametrize(
     ("n_steps", "batch_size", "told"),
-    [(65, 64, True), (64, 64, False), (1, 64, False), (1, 1, False), (16, 1, False), (7, 3, True), (5, 1000, False)],
+    [
+        (65, 64, True),
+        (64, 64, False),
+        (1, 64, False),
+        (1, 1, False),
+        (16, 1, False),
+        (7, 3, True),
+        (5, 1000, False),
+    ],
 )
-def test_minibatches_of_any_size(n_steps: int, batch_size: int, told: bool, caplog: pytest.LogCaptureFixture):  # case B27
+def test_minibatches_of_any_size(
+    n_steps: int, batch_size: int, told: bool, caplog: pytest.LogCaptureFixture
+):  # case B27
     with caplog.at_level(logging.WARNING, "uniarena"):
         trainer = train("CartPole-v1", 3 * n_steps, n_steps=n_steps, batch_size=batch_size, n_epochs=2)
     assert all(math.isfinite(loss) for loss in losses(trainer))

@@ -46,7 +46,9 @@ ACTIONS: dict[str, spaces.Space] = {
     "table": spaces.Box(-1, 1, (2, 3), np.float32),
     "infinite on one side": spaces.Box(0, np.inf, (2,), np.float32),
     "infinite in one dimension": spaces.Box(np.float32([-1, -np.inf]), np.float32([1, np.inf])),
-    "bounds of float32 itself": spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32),
+    "bounds of float32 itself": spaces.Box(
+        np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.float32
+    ),
     "infinite float64": spaces.Box(-np.inf, np.inf, (2,), np.float64),
     "float64 not in float32": spaces.Box(np.array([0.1]), np.array([0.3]), dtype=np.float64),
     "tiny": spaces.Box(-1e-3, 1e-3, (2,), np.float32),
@@ -165,7 +167,9 @@ def test_bytes_reach_the_network_unscaled_unless_they_are_an_image():  # case B2
     assert Shows.seen.tolist() == [[0.0, 1.0, 128.0, 255.0]]
 
 
-def test_huge_observations_are_warned_of_at_the_start(caplog: pytest.LogCaptureFixture, tmp_path: Path):  # case B26
+def test_huge_observations_are_warned_of_at_the_start(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+):  # case B26
     class Huge(SpaceEnv):
         def __init__(self) -> None:
             super().__init__(spaces.Box(-np.inf, np.inf, (2, 5), np.float32))

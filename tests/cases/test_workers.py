@@ -72,8 +72,12 @@ def test_training_by_workers_is_training_here(env_class: type):  # case B66: bat
     assert all(bool((ends[0][key] == ends[1][key]).all()) for key in ends[0])
 
 
-@pytest.mark.parametrize("leaf", [spaces.Text(4), spaces.Graph(spaces.Discrete(2), None)], ids=["text", "graph"])
-def test_what_cannot_be_batched_is_refused_before_a_worker_starts(leaf: spaces.Space, tmp_path: Path):  # case B66
+@pytest.mark.parametrize(
+    "leaf", [spaces.Text(4), spaces.Graph(spaces.Discrete(2), None)], ids=["text", "graph"]
+)
+def test_what_cannot_be_batched_is_refused_before_a_worker_starts(
+    leaf: spaces.Space, tmp_path: Path
+):  # case B66
     class Odd(CounterEnv):
         def __init__(self) -> None:
             super().__init__()
@@ -121,7 +125,10 @@ def test_a_callback_that_raises_leaves_no_worker(tmp_path: Path):
     environment = {"id": CounterEnv, "num_envs": 2, "vectorization": "async"}
     with pytest.raises(RuntimeError, match="mine"):
         uniarena.train(
-            {"environment": environment, "learner": SHORT}, callbacks=[Raises()], run_dir=tmp_path / "run", quiet=True
+            {"environment": environment, "learner": SHORT},
+            callbacks=[Raises()],
+            run_dir=tmp_path / "run",
+            quiet=True,
         )
     assert not multiprocessing.active_children()
 

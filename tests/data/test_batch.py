@@ -14,7 +14,10 @@ def make(steps: int = 3, columns: int = 2) -> Batch:
     count = steps * columns
     return Batch(
         (steps, columns),
-        obs={"a": torch.arange(count * 4.0).reshape(steps, columns, 4), "b": (torch.arange(count).reshape(steps, columns),)},
+        obs={
+            "a": torch.arange(count * 4.0).reshape(steps, columns, 4),
+            "b": (torch.arange(count).reshape(steps, columns),),
+        },
         reward=torch.arange(float(count)).reshape(steps, columns),
         valid=torch.ones(steps, columns, dtype=torch.bool),
     )
@@ -83,7 +86,8 @@ def test_minibatches_cover_every_row_once_an_epoch_in_even_parts(count: int, siz
 def test_minibatches_repeat_with_the_generator() -> None:
     batch = Batch((10,), index=torch.arange(10))
     first, second = (
-        [part.index.tolist() for part in batch.minibatches(4, 2, torch.Generator().manual_seed(7))] for _ in range(2)
+        [part.index.tolist() for part in batch.minibatches(4, 2, torch.Generator().manual_seed(7))]
+        for _ in range(2)
     )
     assert first == second
     assert first[:3] != first[3:]
@@ -129,7 +133,9 @@ def rollout(steps: int, ended: list[tuple[int, int]]) -> Rollout:
     last = Batch((2,), obs=rows.obs["a"][-1] + 1, is_first=torch.zeros(2, dtype=torch.bool))
     start = Batch((2,), is_first=torch.ones(2, dtype=torch.bool))
     index = torch.tensor(ended).reshape(-1, 2)
-    ends = Batch((len(ended),), t=index[:, 0], b=index[:, 1], obs=torch.zeros(len(ended), 4)) if ended else None
+    ends = (
+        Batch((len(ended),), t=index[:, 0], b=index[:, 1], obs=torch.zeros(len(ended), 4)) if ended else None
+    )
     return Rollout(rows, start, last, ends)
 
 

@@ -129,10 +129,10 @@ def test_bad_masks_name_environment_and_step(form: str, bad: Any, message: str) 
     cls = type("Bad", (_Bad,), {"bad": bad})
     makes = [lambda: _Bad(9), lambda: cls(9)]
     makes[0] = lambda: type("Good", (_Bad,), {"bad": np.ones(2)})(9)
-    if form in MODES:
-        env = make_env(SyncVectorEnv(makes, autoreset_mode=form))
-    else:
-        env = make_env(makes, vectorization=form)
+    vector = form in MODES
+    env = (
+        make_env(SyncVectorEnv(makes, autoreset_mode=form)) if vector else make_env(makes, vectorization=form)
+    )
     env.reset()
     env.step(np.zeros(2, np.int64))
     with pytest.raises(ActionMaskError, match=message) as caught:

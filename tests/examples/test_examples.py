@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from examples import own_callback, own_environment, own_learner, own_physics, python_story, shared_trunk
-from examples import tensor_cartpole
+from examples import (
+    own_callback,
+    own_environment,
+    own_learner,
+    own_physics,
+    python_story,
+    shared_trunk,
+    tensor_cartpole,
+)
 from uniarena import Agent, Trainer, make_env, train
 from uniarena.envs.checker import check_env
 from uniarena.trainer.events import LearnStep

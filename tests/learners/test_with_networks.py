@@ -14,12 +14,12 @@ from gymnasium import spaces
 from uniarena import checkpoint
 from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.explorers.bonuses.rnd import RND, RNDConfig
-from uniarena.values.model import Model, build_model
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
 from uniarena.learners.on_policy.presets import A2C, PPO
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.optim import Minimize
 from uniarena.seeding import Streams
+from uniarena.values.model import Model, build_model
 
 OBS = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 

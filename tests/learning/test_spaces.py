@@ -17,7 +17,7 @@ from uniarena import Agent
 each_learner = pytest.mark.parametrize("learner", LEARNERS)
 
 
-def test_every_learner_is_tried():
+def test_every_on_policy_learner_is_tried():
     assert sorted(SETTINGS) == LEARNERS
 
 

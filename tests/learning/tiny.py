@@ -15,7 +15,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 64, "batch_size": 128, "n_epochs": 8, "learning_rate": 3e-3, "gamma": 0.9},
     "a2c": {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9},
 }
-LEARNERS = sorted(BUILT_IN["learner"])
+LEARNERS = sorted(name for name, path in BUILT_IN["learner"].items() if ".on_policy." in path)
 
 
 def learn(

@@ -37,7 +37,7 @@ def test_every_learner_finds_the_target_in_units_of_each_dimension(name: str) ->
     if LEARNERS[name].Config.__name__ not in ("TD3Config", "DDPGConfig"):
         fields["target_entropy"] = -6.0  # narrow, so that the mode is sharp
     learner = make(name, **fields)
-    settle(learner, 600 if name in ("td3", "ddpg") else 250)
+    settle(learner, {"td3": 600, "ddpg": 450}.get(name, 250))
     action, _ = learner.model.policy.frozen().mode(torch.zeros(16, 2))
     worst = ((action - GOAL) / WIDTH).abs().max().item()
     assert worst < 0.15
@@ -49,6 +49,7 @@ def test_metrics_and_priorities(name: str) -> None:
     learner = make(name, policy_delay=1)
     update = learner.update(going_on(32, torch.Generator().manual_seed(0)))
     expected = {"q", "target", "value_loss", "value_grad_norm", "td_error", "policy_loss", "policy_grad_norm"}
+    expected |= {"learning_rate"}
     expected |= set() if name in ("td3", "ddpg") else {"alpha", "entropy"}
     assert set(update.metrics) == expected
     assert all(value.dim() == 0 and value.isfinite() for value in update.metrics.values())
@@ -218,7 +219,7 @@ def choices(generator: torch.Generator, mask: Tensor | None = None) -> Batch:
 def test_discrete_sac_prefers_what_pays_and_keeps_half_of_the_entropy() -> None:
     learner: Any = make("sac", spaces.Discrete(3))
     generator = torch.Generator().manual_seed(0)
-    for _ in range(400):
+    for _ in range(300):
         metrics = learner.update(choices(generator)).metrics
     assert learner.model.policy.frozen().mode(torch.zeros(4, 2))[0].tolist() == [2] * 4
     assert metrics["entropy"].item() == pytest.approx(0.5 * math.log(3.0), abs=0.15)
@@ -242,15 +243,14 @@ def test_masks_count_in_targets_and_in_the_entropy_target() -> None:
 def test_the_unreachable_default_of_the_paper_is_bounded_and_told_once() -> None:  # case B32
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UniArenaNotice)
-        learner: Any = make(
-            "sac", spaces.Discrete(2), target_entropy=0.98 * math.log(2.0), alpha_bounds=[1e-6, 2.0]
-        )
+        fields = {"target_entropy": 0.98 * math.log(2.0), "alpha_learning_rate": 2e-2}
+        learner: Any = make("sac", spaces.Discrete(2), alpha_bounds=[1e-6, 1.5], **fields)
         generator = torch.Generator().manual_seed(0)
-        for _ in range(600):
+        for _ in range(200):
             rows = choices(generator)
             rows = rows.replace(action=rows.action % 2, reward=100.0 * (rows.action % 2).float())
             alpha = learner.update(rows).metrics["alpha"].item()
-        assert alpha <= 2.0 + 1e-5
+        assert alpha <= 1.5 + 1e-5
     messages = [str(w.message) for w in told if "target_entropy" in str(w.message)]
     assert len(messages) == 1 and "largest alpha" in messages[0] and "alpha_bounds" in messages[0]
 
@@ -271,7 +271,7 @@ def test_tiny_bounds_are_like_any_others() -> None:  # case B32
         rows = rows.replace(reward=-(row - 0.5).square().sum(-1))
         metrics = learner.update(rows).metrics
     assert metrics["alpha"].item() < 1.0
-    assert -3.0 < metrics["entropy"].item() < 2 * math.log(2.0)
+    assert -3.0 < metrics["entropy"].item() < 2 * math.log(2.0) + 0.3  # an estimate from 64 samples
     action, _ = learner.model.policy.frozen().mode(torch.zeros(1, 2))
     assert ((action / 1e-3 - 0.5).abs() < 0.2).all()
 
@@ -279,7 +279,9 @@ def test_tiny_bounds_are_like_any_others() -> None:  # case B32
 def test_a_fixed_temperature_stays() -> None:
     learner: Any = make("sac", alpha=0.2)
     settle(learner, 3)
-    assert learner.temperature.alpha.item() == pytest.approx(0.2) and "alpha_optimizer" not in learner.optimizers
+    assert (
+        learner.temperature.alpha.item() == pytest.approx(0.2) and "alpha_optimizer" not in learner.optimizers
+    )
     zero: Any = make("sac", alpha=0)
     settle(zero, 3)
     assert zero.temperature.alpha.item() == 0.0
@@ -297,7 +299,8 @@ def test_infinite_bounds_are_refused_by_dimension_with_the_way_out(name: str) ->
 
 
 def test_an_unsquashed_gaussian_takes_infinite_bounds() -> None:  # case B15
-    learner: Any = make("sac", spaces.Box(-np.inf, np.inf, (2,)), policy={"distribution": "gaussian"})
+    policy = {"distribution": "gaussian", "hidden_sizes": [32]}
+    learner: Any = make("sac", spaces.Box(-np.inf, np.inf, (2,)), policy=policy)
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
         action = 6 * torch.rand(64, 2, generator=generator)
@@ -429,9 +432,8 @@ class OwnExplorer(GaussianNoise):
     """A user's explorer."""
 
 
-@pytest.mark.parametrize("name", ["sac", "td3", "tqc"])
-@pytest.mark.parametrize("factor", [1, 2])
-@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.parametrize(("factor", "values"), [(1, False), (2, True)])
 def test_a_users_policy_and_explorer_serve_every_learner(name: str, factor: int, values: bool) -> None:
     policy = {"network": OwnPolicy, "factor": factor, "values": values}
     learner: Any = make(name, policy=policy, learning_rate=5e-3)

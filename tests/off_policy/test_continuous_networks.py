@@ -195,7 +195,9 @@ def test_the_lean_adam_continues_from_a_state() -> None:
 
 
 # -- actions ---------------------------------------------------------------------------------------------------------
-NESTED = spaces.Dict({"b": spaces.Box(-1.0, 1.0, (2, 2)), "a": spaces.Box(np.float32([0, -10]), np.float32([4, 10]))})
+NESTED = spaces.Dict(
+    {"b": spaces.Box(-1.0, 1.0, (2, 2)), "a": spaces.Box(np.float32([0, -10]), np.float32([4, 10]))}
+)
 
 
 def test_actions_are_scaled_dimension_by_dimension_and_back() -> None:
@@ -271,7 +273,7 @@ def test_a_users_critic_is_an_ensemble_in_one_call() -> None:
 @pytest.mark.parametrize(
     ("value", "fields", "match"),
     [
-        ({"network": WideCritic}, {}, r"\(3, 2\)"),
+        ({"network": WideCritic}, {}, r"WideCritic gave Q of shape \(3, 2\)"),
         ({"network": nn.Identity}, {}, "cannot be called as a critic"),
         ({"network": OwnCritic}, {"layer_norm": True}, "built-in critics"),
         ({"network": OwnCritic, "depth": 3}, {}, "depth"),
@@ -298,5 +300,7 @@ def test_value_of_raw_observations_and_actions() -> None:
 
 
 def test_an_initial_log_std_is_honoured() -> None:
-    narrow, wide = (model_of({}, policy={"log_std_init": x}).policy(torch.zeros(1, 3))[0] for x in (-3.0, 0.0))
+    narrow, wide = (
+        model_of({}, policy={"log_std_init": x}).policy(torch.zeros(1, 3))[0] for x in (-3.0, 0.0)
+    )
     torch.testing.assert_close(narrow.base.log_std, wide.base.log_std - 3.0)

@@ -76,7 +76,11 @@ def test_weights_scale_rows_and_large_errors_count_linearly() -> None:
 
 
 def test_smoothing_noise_is_clipped() -> None:
-    assert smoothing_noise(torch.tensor([-9.0, 1.0, 9.0]), 0.2, 0.5).tolist() == [-0.5, pytest.approx(0.2), 0.5]
+    assert smoothing_noise(torch.tensor([-9.0, 1.0, 9.0]), 0.2, 0.5).tolist() == [
+        -0.5,
+        pytest.approx(0.2),
+        0.5,
+    ]
 
 
 def test_the_mixture_drops_the_largest_quantiles_of_all_members_together() -> None:

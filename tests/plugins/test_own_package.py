@@ -153,7 +153,10 @@ def test_the_decorator_serves_a_notebook(tmp_path: Path):
 
     uniarena.register("learner", "notebook_reinforce")(Reinforce)
     try:
-        config = {"environment": {"id": "CartPole-v1"}, "learner": {"type": "notebook_reinforce", "n_steps": 64}}
+        config = {
+            "environment": {"id": "CartPole-v1"},
+            "learner": {"type": "notebook_reinforce", "n_steps": 64},
+        }
         limits = ["training.total_timesteps=128", "training.n_eval_episodes=1"]
         result = uniarena.train(config, limits, run_dir=tmp_path / "run", quiet=True)
     finally:

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from uniarena.batch import Batch, tree_map
 from uniarena.explorers.actor import Actor
 from uniarena.explorers.sample import SampleExplorer, SampleExplorerConfig
-from uniarena.values.model import Model, build_model
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.registry import lookup
 from uniarena.seeding import Streams
+from uniarena.values.model import Model, build_model
 
 T, B = 12, 3
 BOX = spaces.Box(-1.0, 1.0, (4,))

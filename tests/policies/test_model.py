@@ -9,9 +9,9 @@ from gymnasium import spaces
 
 from tests.fakes import models
 from uniarena.config import ConfigError
-from uniarena.values.model import Model, build_model
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.seeding import Streams
+from uniarena.values.model import Model, build_model
 
 BOX = spaces.Box(-1.0, 1.0, (4,))
 ACTION = spaces.Box(-1.0, 1.0, (2,))

@@ -36,7 +36,7 @@ class Running:
         begins = chunk.first
         if cut is not None:
             begins = begins.copy()
-            pass
+            begins[0] |= cut
         t = np.arange(chunk.steps, dtype=np.int32)[:, None]
         begun = np.maximum.accumulate(np.where(begins, t, -1), axis=0)
         age = np.where(begun >= 0, t - begun, self.age + t).astype(np.int32)
@@ -102,7 +102,6 @@ class PlainSteps:
             and read(rows["truncated"]) == none
             and read(rows["is_first"]) == none
             and read(last["is_first"]) == self._none_last
-            and read(rows["valid"]) == self._all
         )
 
 

@@ -95,11 +95,11 @@ class LegacyEnv(gym.Env):
 
 
 def is_legacy(env: Any) -> bool:
-    """Whether an object needs `LegacyEnv`: it is not Gymnasium's, or has the old bare `reset`."""
+    """Whether an object needs `LegacyEnv`: it is not Gymnasium's, or its `reset` lacks `seed` or `options`."""
     if not isinstance(env, gym.Env):
         return True
     accepted = _parameters(env.unwrapped.reset)
-    return "seed" not in accepted and "options" not in accepted and "**" not in accepted
+    return "**" not in accepted and not {"seed", "options"} <= set(accepted)
 
 
 def refuse_incomplete(env: Any) -> None:

@@ -87,7 +87,15 @@ def make_env(
     wrappers = [wrappers] if isinstance(wrappers, (str, Mapping)) else wrappers
     wraps, outer = _split(wrappers)
     order = _Order(num_envs, vectorization, seed, dict(kwargs or {}), max_episode_steps, action_mask, wraps)
-    env = _build(spec, order)
+    env = _wrapped(_build(spec, order), outer)
+    makers = spec if isinstance(spec, (list, tuple)) else [spec]
+    if all(isinstance(maker, str) or _is_maker(maker) for maker in makers):
+        env.factory = partial(_again, spec, tuple(wrappers), dict(kwargs or {}), order)  # type: ignore[attr-defined]
+    return env
+
+
+def _wrapped(env: Env, outer: Sequence[tuple[int, Any]]) -> Env:
+    """Our wrappers around the batch, from the innermost; the environment is closed if one refuses."""
     try:
         for index, item in outer:
             wrapper, cfg = component("wrapper", item, f"environment.wrappers.{index}")
@@ -95,14 +103,6 @@ def make_env(
     except Exception:
         env.close()
         raise
-    entries = list(spec) if isinstance(spec, (list, tuple)) else [spec]
-    if all(isinstance(entry, str) or _is_maker(entry) for entry in entries):
-        options: dict[str, Any] = {
-            "vectorization": vectorization,
-            "max_episode_steps": max_episode_steps,
-            "action_mask": action_mask,
-        }
-        env.factory = partial(_again, spec, tuple(wrappers), dict(kwargs or {}), options)  # type: ignore[attr-defined]
     return env
 
 
@@ -110,7 +110,7 @@ def _again(
     spec: Any,
     given: Sequence[Any],
     kwargs: dict[str, Any],
-    options: dict[str, Any],
+    order: _Order,
     num_envs: int,
     seed: int | None = None,
     wrappers: Sequence[Any] = (),
@@ -120,6 +120,7 @@ def _again(
         kwargs = {"render_mode": "rgb_array", **kwargs}
     if isinstance(spec, (list, tuple)):
         spec = [spec[column % len(spec)] for column in range(num_envs)]
+    options = {name: getattr(order, name) for name in ("vectorization", "max_episode_steps", "action_mask")}
     return make_env(spec, num_envs, wrappers=(*given, *wrappers), seed=seed, kwargs=kwargs, **options)
 
 

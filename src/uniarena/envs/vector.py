@@ -28,6 +28,8 @@ from uniarena.envs.storage import ObsRows
 from uniarena.envs.vector_access import VectorAccess
 from uniarena.envs.workers import WorkerError, describe_loss
 
+_FINAL = ("final_obs", "final_observation")
+
 
 class VectorEnvs:
     """B columns of a vector environment (see `envs.protocol.Env`).
@@ -178,6 +180,11 @@ class VectorEnvs:
             index = np.flatnonzero(ended)
             if mode == AutoresetMode.SAME_STEP:
                 final = self._told_final(index, info)
+            elif any(name in info for name in _FINAL):
+                raise ValueError(
+                    f"{self.env_id} gives info['final_obs'], as one does that resets in the same step, but says "
+                    f"{mode.value}; correct its metadata['autoreset_mode']"
+                )
             else:
                 final = Final(index, self._rows_of(obs, index, info))
             if mode != AutoresetMode.NEXT_STEP:
@@ -226,7 +233,7 @@ class VectorEnvs:
         Raises:
             ValueError: it gave none.
         """
-        given = info.get("final_obs", info.get("final_observation"))
+        given = next((info[name] for name in _FINAL if name in info), None)
         if given is None:
             raise ValueError(
                 f"{self.env_id} resets in the same step and gave no info['final_obs'], though environment "

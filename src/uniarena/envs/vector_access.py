@@ -81,14 +81,13 @@ class VectorAccess:
         wrapped: Any = self.vector
         if wrapped is not self.base or (self.processes and not self.ours):
             return None
-        if self.ours:
-            columns = list(self.base.call("column_state"))
-        else:
-            columns = [native_state(env) for env in self.base.envs]
+        columns = (
+            self.base.call("column_state") if self.ours else [native_state(env) for env in self.base.envs]
+        )
         if any(column is None for column in columns):
             return None
         pending = self.base._autoreset_envs.copy() if self.sync else None
-        return {"columns": columns, "pending": pending}
+        return {"columns": list(columns), "pending": pending}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take what `state` gave.

@@ -98,7 +98,7 @@ def build_actor_q(
     """
     discrete = isinstance(policy_space, spaces.Discrete)
     scale = None if discrete else ActionScale(policy_space)
-    wanted = policy_cfg.get("distribution", "auto")
+    wanted = policy_cfg.get("distribution") or "auto"
     squashed = not discrete and wanted in ("auto", "squashed_gaussian")
     if scale is not None and wanted != "gaussian":
         scale.require_bounds("a squashed Gaussian policy" if squashed else f"distribution: {wanted}")
@@ -137,7 +137,7 @@ def build_deterministic_actor_q(
     """
     scale = ActionScale(policy_space)
     scale.require_bounds("a deterministic policy")
-    if policy_cfg.get("distribution", "auto") not in ("auto", "squashed_gaussian"):
+    if policy_cfg.get("distribution") not in (None, "auto", "squashed_gaussian"):
         raise ConfigError(
             f"this learner's policy is deterministic; got {policy_cfg['distribution']!r}.",
             path=f"{WHERE}.distribution",

@@ -57,7 +57,8 @@ class QEnsemble(nn.Module):
         super().__init__()
         self.encoder, self.body, self.single = encoder, body, single
         self.members = body.members
-        self._trainable = list(self.parameters())  # walking through the modules costs as much as a layer
+        # Walking through the modules costs as much as a layer, and parameters stay the same objects.
+        self._trainable = [p for p in self.parameters() if p.requires_grad]
 
     def forward(
         self,
@@ -185,9 +186,9 @@ def _user_critics(
     cls = find_class(cfg.network, where)
     copies = [UserModule(cls, observation_space, offered, extra, WHERE) for _ in range(spec.members)]
     probe = tree_map(lambda leaf: leaf[:3], example(observation_space, 3))
+    name = type(copies[0].module).__qualname__
     critics = UserCritics(copies)
     rest = () if action_dims is None else (torch.zeros(3, action_dims),)
-    name = type(copies[0].module).__qualname__
     try:
         with torch.no_grad():
             q = critics(probe, *rest)

@@ -11,7 +11,7 @@ from uniarena.learners.off_policy.td3 import TD3, TD3Config
 
 @config
 class DDPGConfig(TD3Config):
-    """One critic, no delay, no smoothing; rates, batch and τ as Fujimoto et al. 2018 (arXiv:1802.09477) tuned DDPG anew.
+    """One critic, no delay, no smoothing; rates, batch and τ are TD3's.
 
     Lillicrap et al. 2016 (arXiv:1509.02971), section 7, has τ 0.001, 1e-4 for the policy, and batches of 64.
     """

@@ -66,7 +66,9 @@ class TD3(Learner):
         inputs = self.model.policy.inputs
         batch = batch.replace(inputs=inputs(batch.obs), next_inputs=inputs(batch.next_obs))
         for_values, for_policy = self.turns.next()
-        metrics: Metrics = {}
+        metrics: Metrics = {
+            "learning_rate": torch.tensor(self.value_optimizer.lr, dtype=torch.float64),
+        }
         priority = None
         if for_values:
             found = self.minimize(self.value_loss, batch, self.value_optimizer)

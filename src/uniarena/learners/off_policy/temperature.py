@@ -74,7 +74,7 @@ class Temperature(nn.Module):
         first = cfg.alpha_init if cfg.alpha == "auto" else cfg.alpha
         log_alpha = torch.tensor(math.log(first) if first > 0.0 else -math.inf, dtype=torch.float32)
         self.log_alpha = nn.Parameter(log_alpha, requires_grad=adapted)
-        self.low, self.high = (math.log(bound) for bound in cfg.alpha_bounds)
+        self.low, self.high = torch.tensor(cfg.alpha_bounds, dtype=torch.float32).log().tolist()
         rate = cfg.learning_rate if cfg.alpha_learning_rate is None else cfg.alpha_learning_rate
         # Adam whatever the networks have: weight decay, for one, would pull α towards 1.
         alone = [("temperature.log_alpha", self.log_alpha)]
