@@ -102,6 +102,7 @@ class PlainSteps:
             and read(rows["truncated"]) == none
             and read(rows["is_first"]) == none
             and read(last["is_first"]) == self._none_last
+            and read(rows["valid"]) == self._all
         )
 
 

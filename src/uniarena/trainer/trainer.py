@@ -71,6 +71,7 @@ class Trainer:
         self.last_evaluation: Any = None
         self._factory = env_factory or getattr(env, "factory", None)
         self._user_figures: dict[str, list[float]] = {}
+        self._finished: list[Episode] = []  # of this iteration
         self._resumed = self._over = False
         self._listeners = self._find_listeners()
 
@@ -107,7 +108,7 @@ class Trainer:
         return self.counters
 
     def _iteration(self) -> None:
-        self.metrics, self._user_figures = {}, {}
+        self.metrics, self._user_figures, self._finished = {}, {}, []
         mean, columns = RunningMean(), self.sampler.columns
         end, last = self.schedule.iteration_end(self.counters, self.total_env_steps), False
         while not last:
@@ -115,7 +116,6 @@ class Trainer:
             rows = -(-wanted // columns) * columns
             last = self.counters.env_steps + rows >= end
             self._round(wanted, last and self._boundary_due(), mean)
-            last = last or self.done
         self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
         self.counters.iterations += 1
         self.emit(events.IterationEnd())
@@ -201,7 +201,8 @@ class Trainer:
         finished = self.episodes.update(rollout, self.agent.reward_streams(rollout))
         self.counters.episodes += len(finished)
         if finished:
-            self._episode_metrics(finished)
+            self._finished += finished
+            self._episode_metrics(self._finished)
         if "info" in rollout.rows:
             for name, value in rollout.rows.info.items():
                 if name.startswith("metrics/"):
