@@ -259,7 +259,10 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
     training, notices, result = exp.training, [], {}
     schedule = schedule_for(agent.learner.cfg)
     per_update, epochs = schedule.steps_per_update(env.num_envs), schedule.epochs_per_update
-    default = {"log": per_update, "save": max(per_update, training.total_timesteps // 5)}
+    default = {
+        "log": max(per_update, getattr(schedule, "iteration", 1)),
+        "save": max(per_update, training.total_timesteps // 5),
+    }
     default["eval"] = max(per_update, training.total_timesteps // 10)
     for name in ("log", "save", "eval"):
         steps = getattr(training, f"{name}_every_env_steps")

@@ -34,7 +34,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "qr_dqn": "uniarena.learners.off_policy.dqn_presets:QRDQN",
         "iqn": "uniarena.learners.off_policy.dqn_presets:IQN",
         "rainbow": "uniarena.learners.off_policy.dqn_presets:RAINBOW",
+        "ddpg": "uniarena.learners.off_policy.ddpg:DDPG",
+        "td3": "uniarena.learners.off_policy.td3:TD3",
         "sac": "uniarena.learners.off_policy.sac:SAC",
+        "tqc": "uniarena.learners.off_policy.tqc:TQC",
+        "redq": "uniarena.learners.off_policy.redq:REDQ",
+        "droq": "uniarena.learners.off_policy.redq:DROQ",
     },
     "env": {},
     "wrapper": {
@@ -60,6 +65,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sample": "uniarena.explorers.sample:SampleExplorer",
         "epsilon_greedy": "uniarena.explorers.epsilon_greedy:EpsilonGreedy",
         "boltzmann": "uniarena.explorers.boltzmann:Boltzmann",
+        "gaussian_noise": "uniarena.explorers.gaussian_noise:GaussianNoise",
+        "ornstein_uhlenbeck": "uniarena.explorers.ornstein_uhlenbeck:OrnsteinUhlenbeck",
+        "parameter_noise": "uniarena.explorers.parameter_noise:ParameterNoise",
     },
     "bonus": {"rnd": "uniarena.explorers.bonuses.rnd:RND"},
     "buffer": {

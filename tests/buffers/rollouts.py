@@ -50,7 +50,9 @@ def line(
         (steps, 1),
         obs=torch.tensor(obs, dtype=torch.float32).reshape(steps, 1, 1),
         action=torch.zeros(steps, 1, dtype=torch.int64),
-        reward=torch.tensor(reward if reward is not None else [1.0] * steps, dtype=torch.float32).reshape(steps, 1),
+        reward=torch.tensor(reward if reward is not None else [1.0] * steps, dtype=torch.float32).reshape(
+            steps, 1
+        ),
         terminated=flags(terminated),
         truncated=flags(truncated),
         is_first=flags(first),
@@ -89,7 +91,9 @@ class Zeros:
 
     def __init__(self, env: Env) -> None:
         space = env.action_map.policy_space
-        zero = torch.zeros(space.shape, dtype=torch.int64 if isinstance(space, spaces.Discrete) else torch.float32)
+        zero = torch.zeros(
+            space.shape, dtype=torch.int64 if isinstance(space, spaces.Discrete) else torch.float32
+        )
         self.action = zero.expand(env.num_envs, *space.shape).to(env.device)
 
     def initial_state(self, columns: int) -> None:
@@ -98,7 +102,9 @@ class Zeros:
     def noise(self, steps: int, columns: int, generator: torch.Generator) -> None:
         return None
 
-    def act(self, obs: Any, state: Any, is_first: Any, noise: Any, generator: Any) -> tuple[torch.Tensor, None]:
+    def act(
+        self, obs: Any, state: Any, is_first: Any, noise: Any, generator: Any
+    ) -> tuple[torch.Tensor, None]:
         return self.action.clone(), None
 
 
@@ -109,7 +115,9 @@ class RandomActions(Zeros):
         super().__init__(env)
         self.count = int(env.action_map.policy_space.n)  # type: ignore[attr-defined]
 
-    def act(self, obs: Any, state: Any, is_first: Any, noise: Any, generator: Any) -> tuple[torch.Tensor, None]:
+    def act(
+        self, obs: Any, state: Any, is_first: Any, noise: Any, generator: Any
+    ) -> tuple[torch.Tensor, None]:
         return torch.randint(self.count, self.action.shape, generator=generator), None
 
 

@@ -57,13 +57,20 @@ class Stream:
         mode: one of `MODES`.
         frames: stacked frames of the leaf `obs`; 1 is none.
         zero: zeros stand before an episode instead of its first frame.
+        events: how likely a step is to be anything but a step.
     """
 
     def __init__(
-        self, seed: int, columns: int = 1, mode: str = "same_step", frames: int = 1, zero: bool = False
+        self,
+        seed: int,
+        columns: int = 1,
+        mode: str = "same_step",
+        frames: int = 1,
+        zero: bool = False,
+        events: float = 0.4,
     ) -> None:
         self.rng = np.random.default_rng(seed)
-        self.mode, self.depth, self.zero = mode, frames, zero
+        self.mode, self.depth, self.zero, self.events = mode, frames, zero, events
         self.count = 0
         self.columns = [Column() for _ in range(columns)]
         for column in self.columns:
@@ -117,7 +124,7 @@ class Stream:
         column.first, column.age = False, column.age + 1
         row.action, row.reward = int(rng.integers(ACTIONS)), float(rng.integers(-9, 10))
         row.successor = after = self._obs(column)
-        event, final = rng.random(), None
+        event, final = rng.random() * 0.4 / self.events, None
         if event < 0.25:
             row.terminated, row.truncated, row.stop = event < 0.15, event > 0.12, True
             final = after
@@ -151,7 +158,7 @@ class Stream:
         return self._pack(rows, dense, ended)
 
     def _maybe_cut(self, column: Column) -> None:
-        kind = self.rng.random()
+        kind = self.rng.random() * 0.4 / self.events
         if kind > 0.15:
             return
         if column.rows and column.rows[-1].valid and not column.rows[-1].stop:

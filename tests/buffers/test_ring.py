@@ -119,14 +119,16 @@ def test_rows_that_lost_their_final_observation_are_not_sampled() -> None:
     batch = buffer.sample(generator(), 300)
     assert set(batch.index.tolist()) == {0, 1, 3, 4} and buffer.size == 4
     one = batch.index == 1
-    assert (batch.n[one] == 1).all() and (batch.next_obs[one] == 2).all()  # the window ends before the lost row
+    assert (batch.n[one] == 1).all() and (
+        batch.next_obs[one] == 2
+    ).all()  # the window ends before the lost row
     ended = replay()
     ended.add(line([0, 1], 0.0, first=[0], terminated=[1], has_final_obs=False, last_first=True))
     assert ended.size == 2  # what follows a termination is worth nothing, known or not
 
 
 def test_a_declared_boundary_counts_before_dense_successors() -> None:
-    """The sampler truncates the last row and lists its true next observation, which the environment gave densely too."""
+    """The sampler truncates the last row and lists its true successor, which the environment gave densely too."""
     part = line([0, 1], 9.0, first=[0], truncated=[1], finals={1: 2.0}, last_first=True)
     dense = replace(part, rows=part.rows.replace(next_obs=torch.tensor([[[1.0]], [[2.0]]])))
     buffer = replay()
@@ -155,7 +157,9 @@ def test_more_ends_than_expected_make_the_memory_of_final_observations_grow() ->
     buffer = replay(400)
     count = 300
     finals = {t: 1000.0 + t for t in range(count)}
-    buffer.add(line(range(count), 0.0, first=range(count), truncated=range(count), finals=finals, last_first=True))
+    buffer.add(
+        line(range(count), 0.0, first=range(count), truncated=range(count), finals=finals, last_first=True)
+    )
     rows = all_rows(buffer, 4000)
     assert len(rows) == count and all(row[1] == 1000 + obs for obs, row in rows.items())
 
@@ -234,7 +238,10 @@ def test_the_same_generator_draws_the_same_batch() -> None:
 
 
 def test_extra_fields_are_kept() -> None:
-    extra = {"log_prob": spaces.Box(-np.inf, 0, (), np.float32), "state": spaces.Dict(h=spaces.Box(-1, 1, (2,)))}
+    extra = {
+        "log_prob": spaces.Box(-np.inf, 0, (), np.float32),
+        "state": spaces.Dict(h=spaces.Box(-1, 1, (2,))),
+    }
     buffer = replay(extra=extra)
     part = line([0, 1], 2.0, first=[0])
     with pytest.raises(KeyError, match="log_prob"):
@@ -249,7 +256,10 @@ def test_extra_fields_are_kept() -> None:
 
 def test_nested_observations_keep_structure_order_and_types() -> None:  # case B20
     env = make_env(NestedObsEnv, num_envs=3)
-    buffer = ReplayBuffer(ReplayConfig(capacity=60), spec(3, observation_space=env.observation_space, policy_space=env.action_map.policy_space))
+    buffer = ReplayBuffer(
+        ReplayConfig(capacity=60),
+        spec(3, observation_space=env.observation_space, policy_space=env.action_map.policy_space),
+    )
     made = sampler(env)
     seen = []
     for _ in range(30):
@@ -257,7 +267,9 @@ def test_nested_observations_keep_structure_order_and_types() -> None:  # case B
         seen.append(rollout.clone())
         buffer.add(rollout)
     batch = buffer.sample(generator(), 100)
-    assert list(batch.obs) == list(seen[0].rows.obs) and list(batch.obs["sensors"]) == list(seen[0].rows.obs["sensors"])
+    assert list(batch.obs) == list(seen[0].rows.obs) and list(batch.obs["sensors"]) == list(
+        seen[0].rows.obs["sensors"]
+    )
     assert batch.obs["sensors"]["cam"].dtype == torch.uint8 and batch.obs["task"].dtype == torch.int64
     for i, index in enumerate(batch.index.tolist()):
         t, b = divmod(index, 3)
@@ -283,9 +295,13 @@ ENVS: dict[str, Any] = {
 @pytest.mark.parametrize("chunk", [1, 4, 40])
 @pytest.mark.parametrize("end", ["termination", "truncation"])
 @pytest.mark.parametrize("name", list(ENVS))
-def test_every_autoreset_mode_stores_the_true_transitions(name: str, end: str, chunk: int, n: int) -> None:  # case B07
+def test_every_autoreset_mode_stores_the_true_transitions(
+    name: str, end: str, chunk: int, n: int
+) -> None:  # case B07
     env = ENVS[name](end)
-    buffer = ReplayBuffer(ReplayConfig(capacity=400), spec(4, n_step=n, policy_space=env.action_map.policy_space))
+    buffer = ReplayBuffer(
+        ReplayConfig(capacity=400), spec(4, n_step=n, policy_space=env.action_map.policy_space)
+    )
     made, valid = sampler(env), 0
     for _ in range(40 // chunk):
         rollout = made.collect(4 * chunk)
@@ -301,7 +317,7 @@ def test_every_autoreset_mode_stores_the_true_transitions(name: str, end: str, c
     steps = torch.minimum(left, torch.tensor(float(n)))
     assert (batch.n[~newest] == steps[~newest]).all() and (batch.n <= steps).all()
     assert torch.equal(batch.next_obs[:, 0], obs + batch.n)
-    assert torch.allclose(batch.reward, (1 - 0.9**batch.n.float()) / 0.1)
+    assert torch.allclose(batch.reward, (1 - 0.9 ** batch.n.float()) / 0.1)
     over = (batch.n == left) if end == "termination" else torch.zeros_like(batch.terminated)
     assert torch.equal(batch.terminated, over)
     assert torch.allclose(batch.discount, torch.where(over, 0.0, 0.9 ** batch.n.float()))

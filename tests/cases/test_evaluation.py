@@ -98,6 +98,16 @@ def test_a_trainer_refuses_an_environment_that_the_agent_was_not_made_for():  # 
         Trainer(agent, make_env(partial(Pointless, spaces.Box(-1, 1, (3,)))))
 
 
+def test_that_no_second_environment_can_be_made_is_said_before_training():  # case B56
+    trainer = Trainer(Agent.assemble(env := make_env(gym.make("CartPole-v1"))), env, callbacks=[Evaluate()])
+    with pytest.raises(ValueError, match="env_factory"):
+        trainer.fit(64)
+    assert trainer.counters.env_steps == 0
+    trainer = Trainer(agent=trainer.agent, env=env)  # without evaluation, an object is as good as any
+    trainer.fit(8)
+    trainer.close()
+
+
 class Pointless(ContinuousTargetEnv):
     """Observations like the pendulum's, actions of another width."""
 

@@ -42,6 +42,11 @@ class FinalStore:
         self._top = 0
         self._bind()
 
+    @property
+    def used(self) -> int:
+        """Observations that are kept."""
+        return self._top - len(self._free)
+
     def put(self, leaves: Sequence[np.ndarray]) -> np.ndarray:
         """Keep observations, given as leaves `[K, …]` in the order of the observation's → their places `[K]`."""
         count = len(leaves[0])

@@ -82,9 +82,10 @@ class PrioritizedReplay(ReplayBuffer):
         self._admit()
         ring = self.ring
         places = ids % ring.places
-        live = (ring.flags.take(places) & OK != 0) & (ids >= ring.first_id)
+        live = (ring.flags.take(places) & OK != 0) & (ids >= ring.first_id) & (ids < ring.end_id)
         if np.count_nonzero(live) != len(ids):
             places, priority = places[live], priority[live]
+            largest = float(priority.max(initial=0.0))
         self.max_priority = max(self.max_priority, largest + self.epsilon)
         self.tree.set(places, (priority + self.epsilon) ** self.alpha)
 

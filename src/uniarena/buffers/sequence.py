@@ -83,7 +83,7 @@ class SequenceReplay(ReplayBuffer):
             ("index", flat + ring.id_shift),
         ):
             fields[name] = self._send(array)
-        fields["weight"] = weight * self._send(valid & learned)
+        fields["weight"] = (weight * self._send(valid & learned)).reshape(-1)
         steps, count = places.shape
         shaped = {
             name: tree_map(lambda leaf: leaf.reshape(steps, count, *leaf.shape[1:]), tree)

@@ -179,7 +179,7 @@ def refuse_misfit(agent: Any, env: Env) -> None:
             raise ValueError(
                 f"the {what} of {env.env_id} do not fit the agent: {fault}. Make the environment with the wrappers "
                 "that the agent was trained behind: uniarena.evaluate(run) does so by itself, and in a callback "
-                "trainer.env_factory(num_envs)."
+                "trainer.env_factory(num_envs=1)."
             )
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from uniarena.learners.base import declared
+
+
+ITERATION = 1_000
+"""Environment steps in an iteration off-policy, unless something is due more often."""
 
 
 @dataclass
@@ -89,7 +94,7 @@ class OffPolicySchedule:
     train_every: int
     updates_per_env_step: float
     learning_starts: int
-    iteration: int = 1_000
+    iteration: int = ITERATION
     epochs_per_update: int = 1
 
     def env_steps(self, counters: Counters, columns: int, total: int) -> int:
@@ -127,11 +132,17 @@ def readable(size: int) -> str:
     return f"{size / 2**10:.1f} KiB"
 
 
-def schedule_for(cfg: Any) -> OnPolicySchedule | OffPolicySchedule:
-    """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`."""
+def schedule_for(cfg: Any, intervals: Iterable[int] = ()) -> OnPolicySchedule | OffPolicySchedule:
+    """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`.
+
+    Args:
+        intervals: environment steps between what callbacks do at ends of iterations; off-policy, iterations are no longer.
+    """
     ratio = getattr(cfg, "updates_per_env_step", None)
     if ratio is None:
         return OnPolicySchedule(
             *(declared(cfg, name) for name in ("n_steps", "n_epochs", "train_batch_size"))
         )
-    return OffPolicySchedule(declared(cfg, "train_every_env_steps"), ratio, declared(cfg, "learning_starts"))
+    iteration = min((ITERATION, *intervals))
+    every, starts = declared(cfg, "train_every_env_steps"), declared(cfg, "learning_starts")
+    return OffPolicySchedule(every, ratio, starts, iteration)

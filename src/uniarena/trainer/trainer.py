@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,11 @@ class Trainer:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
         self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
-        self.schedule = schedule_for(agent.learner.cfg)
         self.callbacks = list(callbacks)
+        due = [
+            getattr(getattr(callback, "cfg", None), "every_env_steps", None) for callback in self.callbacks
+        ]
+        self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
         self.counters, self.episodes = Counters(), EpisodeTracker()
         self.metrics: dict[str, float] = {}
         self.total_env_steps = 0
@@ -251,8 +254,10 @@ class Trainer:
         return due and not self.sampler.native_state
 
     # -- environments for evaluation --------------------------------------------------------------------------------
-    def env_factory(self, num_envs: int, seed: int | None = None, wrappers: Sequence[Any] = ()) -> Env:
-        """A new environment with the same pipeline as the training one, and `wrappers` around it.
+    @property
+    def env_factory(self) -> Callable[..., Env]:
+        """`env_factory(num_envs=…, seed=…, wrappers=…)` makes another environment with the pipeline of the training
+        one, and `wrappers` around it.
 
         Raises:
             ValueError: the training environment was given as an instance that cannot be made again.
@@ -262,8 +267,7 @@ class Trainer:
                 "the training environment was given as an object, so no second one can be made for evaluation; "
                 "pass env_factory=lambda num_envs, seed, wrappers=(): ... to Trainer."
             )
-        extra = {"wrappers": wrappers} if wrappers else {}
-        return self._factory(num_envs=num_envs, seed=seed, **extra)
+        return self._factory
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from uniarena.config import Between, config
 from uniarena.envs.protocol import Env
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 from uniarena.trainer.callbacks.frequency import Every
-from uniarena.trainer.events import IterationEnd, TrainingEnd, ValidationEpoch
+from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart, ValidationEpoch
 
 __all__ = ["Evaluate", "EvaluateConfig"]
 
@@ -51,7 +52,11 @@ class Evaluate:
         self.results: dict[str, EvalResult] = {}
         self._every = Every(self.cfg.every_env_steps)
         self._env: Env | None = None
+        self._make: Callable[..., Env]
         self._evaluated_at = -1
+
+    def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
+        self._make = trainer.env_factory  # where none can be made, it is said now and not after hours
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         last = self._wanted_at_end(trainer.stop_reason) and trainer.done
@@ -95,7 +100,7 @@ class Evaluate:
     def _environment(self, trainer: Any) -> Env:
         if self._env is None:
             count = self.cfg.num_envs or min(self.cfg.n_episodes, 8)
-            self._env = trainer.env_factory(count, trainer.streams.seed_for("evaluation"))
+            self._env = self._make(num_envs=count, seed=trainer.streams.seed_for("evaluation"))
         return self._env
 
     def close(self) -> None:

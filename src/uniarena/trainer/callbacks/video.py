@@ -10,7 +10,7 @@ from uniarena.config import Between, config
 from uniarena.sampling.evaluation import evaluate_agent
 from uniarena.seeding import preserved_globals
 from uniarena.trainer.callbacks.frequency import Every
-from uniarena.trainer.events import IterationEnd, TrainingEnd
+from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
 
 __all__ = ["Video", "VideoConfig"]
 
@@ -43,6 +43,10 @@ class Video:
         self._every = Every(self.cfg.every_env_steps)
         self._recorded_at = -1
 
+    def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
+        if trainer.run_dir is not None:
+            _ = trainer.env_factory  # where none can be made, it is said now and not after hours
+
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         if self._every.due(trainer.counters.env_steps):
             self._record(trainer)
@@ -65,7 +69,7 @@ class Video:
             "format": cfg.format,
         }
         with preserved_globals():
-            env = trainer.env_factory(1, seed, wrappers=[wrapper])
+            env = trainer.env_factory(num_envs=1, seed=seed, wrappers=[wrapper])
             try:
                 result = evaluate_agent(
                     trainer.agent,
