@@ -3,8 +3,8 @@
     python benchmarks/replay.py            # the table, against the targets
     python benchmarks/replay.py --json replay.json
 
-Every call is timed on its own, with a clock that costs about 0.1 µs; the table shows the fastest percent and the median of
-many. On a shared machine the first tells more about the code, the second about the neighbours. Run with one thread:
+Every call is timed on its own, with a clock that costs about 0.1 µs; the table shows the fastest percent and the median
+of many. On a shared machine the first tells more about the code, the second about the neighbours. Run with one thread:
 OMP_NUM_THREADS=1.
 """
 
@@ -100,8 +100,7 @@ def plain_replay() -> dict[str, tuple[float, float]]:
         start.rows.is_first.fill_(False)
         rows[f"insert one step, {columns} environment(s)"] = timed(buffer.add, one, 20_000)
         rows[f"insert four steps, {columns} environment(s)"] = timed(buffer.add, four)
-        rows[f"sample 256, {columns} environment(s)"] = timed(lambda _: buffer.sample(source))  # noqa: B023
-        del buffer
+        rows[f"sample 256, {columns} environment(s)"] = timed(lambda _, own=buffer: own.sample(source))
     three = ReplayBuffer(ReplayConfig(capacity=CAPACITY), make_spec(1, n_step=3))
     fill(three, 1)
     rows["sample 256, returns of 3 steps"] = timed(lambda _: three.sample(source))

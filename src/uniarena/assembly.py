@@ -26,6 +26,7 @@ from uniarena.envs.spaces import describe
 from uniarena.nets.encoders import large_inputs
 from uniarena.nets.tower import NetworkConfig
 from uniarena.optim import ScheduleConfig
+from uniarena.optim.targets import Target
 from uniarena.policies.policy import PolicyConfig
 from uniarena.registry import RegistryError, lookup
 from uniarena.trainer.callbacks.checkpoint import Checkpoint
@@ -215,6 +216,9 @@ def init_from(agent: Agent, path: str) -> None:
             where,
             hint="use the spaces, wrappers, agent.policy and agent.value of that run (its config.yaml shows them).",
         ) from None
+    for module in agent.learner.modules():
+        if isinstance(module, Target):
+            module.reset()
     if agent.reward_scaler is not None and saved["reward_scaler"] is not None:
         own = agent.reward_scaler.state_dict()
         kept = {key: value for key, value in saved["reward_scaler"].items() if key.startswith("moments.")}

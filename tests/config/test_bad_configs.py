@@ -150,13 +150,6 @@ CASES = [
         "comes with a later version",
         "leave it out",
     ),
-    (
-        "agent: {explorer: parameter_noise}",
-        3,
-        "agent.explorer.type",
-        "comes with a later version",
-        "leave it out",
-    ),
     ("agent: {intrinsic: {module: ICM}}", 3, "agent.intrinsic.module", "comes with a later version", ""),
     ("agent: {world_model: {a: 1}}", 3, "agent.world_model", "come with a later version", "leave it out"),
     (

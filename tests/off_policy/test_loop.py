@@ -25,7 +25,10 @@ DQN = {
 }
 SAC = {"type": "sac", "learning_starts": 100, "batch_size": 32, "learning_rate": 1e-3}
 TD3 = {"type": "td3", "learning_starts": 100, "batch_size": 32, "learning_rate": 1e-3}
-TASKS = {"dqn": ("CartPole-v1", DQN), "rainbow": ("CartPole-v1", {**DQN, "type": "rainbow", "target_update_env_steps": None})}
+TASKS = {
+    "dqn": ("CartPole-v1", DQN),
+    "rainbow": ("CartPole-v1", {**DQN, "type": "rainbow", "target_update_env_steps": None}),
+}
 TASKS |= {"sac": ("Pendulum-v1", SAC), "td3": ("Pendulum-v1", TD3)}
 BUFFER = {"capacity": 2_000}
 
@@ -84,7 +87,7 @@ def test_the_warm_up_is_random_and_learns_nothing() -> None:
     before = {name: p.clone() for name, p in trainer.agent.model.named_parameters()}
     seen: list[Rollout] = []
     observe = trainer.agent.observe
-    trainer.agent.observe = lambda rollout: seen.append(rollout.clone()) or observe(rollout)  # type: ignore[method-assign,func-returns-value]
+    trainer.agent.observe = lambda rollout: seen.append(rollout.clone()) or observe(rollout)
     trainer.fit(400)
     trainer.close()
     assert trainer.counters.updates == 0

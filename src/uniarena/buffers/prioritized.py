@@ -87,7 +87,8 @@ class PrioritizedReplay(ReplayBuffer):
             places, priority = places[live], priority[live]
             largest = float(priority.max(initial=0.0))
         self.max_priority = max(self.max_priority, largest + self.epsilon)
-        self.tree.set(places, (priority + self.epsilon) ** self.alpha)
+        priority += self.epsilon
+        self.tree.set(places, torch.from_numpy(priority).pow_(self.alpha).numpy())
 
     def set_progress(self, fraction: float) -> None:
         """Move β to its place at this fraction of the run, in [0, 1]."""
@@ -118,19 +119,30 @@ class PrioritizedReplay(ReplayBuffer):
         found = self.tree.find((draw + np.arange(size)) * (total / size))
         priority = self.tree.leaves.take(found)
         lowest = priority.min()
-        for _ in range(ROUNDS):
-            if lowest > 0.0:
-                break
-            bad = np.flatnonzero(priority == 0.0)
-            again = torch.rand(len(bad), dtype=torch.float64, generator=generator).numpy()
-            found[bad] = self.tree.find(again * total)
-            priority = self.tree.leaves.take(found)
+        if not lowest > 0.0:
+            self._redraw_empty(found, priority, generator)
             lowest = priority.min()
-        weight = self._send(((lowest / priority) ** self.beta).astype(np.float32))
+        weight = self._send((lowest / priority).astype(np.float32)).pow_(self.beta)
         ring = self.ring
         start = ring.first_place
         places = np.where(found < start, found + ring.places, found) if start else found
         return places, ring.flags.take(found), weight
+
+    def _redraw_empty(
+        self, found: np.ndarray, priority: np.ndarray, generator: torch.Generator | None
+    ) -> None:
+        """Draw again, in place, where rounding led to a number that is 0."""
+        leaves, total = self.tree.leaves, self.tree.total
+        for _ in range(ROUNDS):
+            bad = np.flatnonzero(priority == 0.0)
+            if not len(bad):
+                return
+            draw = torch.rand(len(bad), dtype=torch.float64, generator=generator).numpy()
+            found[bad] = self.tree.find(draw * total)
+            priority[bad] = leaves.take(found[bad])
+        bad = np.flatnonzero(priority == 0.0)
+        found[bad] = leaves.argmax()
+        priority[bad] = leaves.max()
 
     def _admit(self) -> None:
         """Give rows that came since the last call their first priority; take away that of rows that went."""

@@ -61,6 +61,7 @@ class ReplayBuffer:
         episodes = self.episodes if self.her is None else "whole"
         self.ring = Ring(spec, cfg.capacity, cfg.memory_map, episodes, self.index_bytes)
         self._worth = np.array([spec.gamma, 0.0], np.float32)
+        self._powers = spec.gamma ** np.arange(spec.n_step + 1, dtype=np.float64)
         self._send = _sender(spec.device)
         self._of_size: tuple[int, Any] = (0, None)
 
@@ -180,7 +181,7 @@ class ReplayBuffer:
             window = windows(ring, places, n)
             if self.her is not None:
                 window, goals = self.her.relabel(ring, window, generator)
-            result, steps = summed(window, self.spec.gamma), send(window.steps)
+            result, steps = summed(window, self._powers), send(window.steps)
             last_flags = ring.flags.take(result.last, mode="wrap")
             obs, next_obs, more = gather(ring, places, last_flags, result.last)
         if goals is not None and self.her is not None:

@@ -55,29 +55,26 @@ def one_step(ring: Ring, places: np.ndarray, flags: np.ndarray, worth: np.ndarra
 
 def windows(ring: Ring, places: np.ndarray, n: int) -> Window:
     """Windows that start at rows `[N]`, given as places from `ring.first_place` on, not wrapped."""
-    grid = places[:, None] + np.arange(n) * ring.columns
+    grid = places[:, None] + np.arange(0, n * ring.columns, ring.columns)
     flags = ring.flags.take(grid, mode="wrap")
-    newest = (
-        ring.first_place + (ring.end_id - ring.first_id) - ring.columns
-    )  # places from here on are the newest row's
-    stop = ((flags & STOP) != 0) | (grid >= newest)
+    stop = ((flags & STOP) != 0) | (grid >= ring.newest_place)
     stop[:, -1] = True
     reward = ring.reward.take(grid, mode="wrap")
-    return Window(grid, reward, (flags & TERMINATED) != 0, stop.argmax(axis=1) + 1)
+    return Window(grid, reward, (flags & TERMINATED).view(np.bool_), stop.argmax(axis=1) + 1)
 
 
-def summed(window: Window, gamma: float) -> Return:
-    """The discounted sum of every window."""
+def summed(window: Window, powers: np.ndarray) -> Return:
+    """The discounted sum of every window. `powers`: γ⁰ … γⁿ, float64."""
     count, n = window.places.shape
-    rows = np.arange(count)
-    taken = np.arange(n) < window.steps[:, None]
-    powers = gamma ** np.arange(n + 1, dtype=np.float64)
-    reward = (np.where(taken, window.reward, 0.0) * powers[:-1]).sum(axis=1)
-    terminated = window.terminated[rows, window.steps - 1]
-    discount = np.where(terminated, 0.0, powers[window.steps])
+    last = window.steps - 1
+    ends = np.arange(0, count * n, n) + last
+    taken = np.arange(n) <= last[:, None]
+    terminated = window.terminated.reshape(-1).take(ends)
+    discount = powers.take(window.steps)
+    discount[terminated] = 0.0
     return Return(
-        reward.astype(np.float32),
+        (np.where(taken, window.reward, 0.0) @ powers[:-1]).astype(np.float32),
         discount.astype(np.float32),
         terminated,
-        window.places[rows, window.steps - 1],
+        window.places.reshape(-1).take(ends),
     )

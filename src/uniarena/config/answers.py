@@ -56,22 +56,13 @@ _LATER = {
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
     "learner": (
-        "trpo impala appo recurrent_ppo ppo_lstm ppo_recurrent dqn double_dqn dueling_dqn rainbow c51 qr_dqn "
-        "ddpg td3 sac discrete_sac sac_discrete tqc redq bc bcq cql iql td3_bc awac dt decision_transformer "
+        "trpo impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
     "network": (
         "lstm gru rnn MlpLstmPolicy CnnLstmPolicy MlpGruPolicy transformer gtrxl gnn graph gcn gat deep_sets"
     ),
-    "explorer": (
-        "epsilon_greedy EpsilonGreedyExplorer egreedy eps_greedy ou ornstein_uhlenbeck OUNoise "
-        "parameter_noise param_noise gaussian_noise normal_action_noise action_noise"
-    ),
     "bonus": "icm intrinsic_curiosity_module count simhash count_based ngu",
-    "buffer": (
-        "replay prioritized per prioritized_replay PrioritizedReplayBuffer sequence sequence_replay her "
-        "HerReplayBuffer hindsight"
-    ),
     "optimizer": "sam sampo",
     "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
     "callback": "wandb WandbCallback mlflow MlflowCallback curriculum self_play optuna pruning",

@@ -9,7 +9,6 @@ from typing import Any
 
 from uniarena.learners.base import declared
 
-
 ITERATION = 1_000
 """Environment steps in an iteration off-policy, unless something is due more often."""
 
@@ -136,7 +135,7 @@ def schedule_for(cfg: Any, intervals: Iterable[int] = ()) -> OnPolicySchedule | 
     """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`.
 
     Args:
-        intervals: environment steps between what callbacks do at ends of iterations; off-policy, iterations are no longer.
+        intervals: environment steps between what callbacks do; off-policy, no iteration is longer than the least.
     """
     ratio = getattr(cfg, "updates_per_env_step", None)
     if ratio is None:
