@@ -109,8 +109,8 @@ class Agent:
             "learner": section,
             "policy": dict(policy or {}),
             "value": dict(value or {}),
-            "explorer": dict(parts.get("explorer") or brought["explorer"]),
-            "buffer": dict(parts.get("buffer") or brought["buffer"]),
+            "explorer": _or_brought(parts.get("explorer"), brought["explorer"]),
+            "buffer": _or_brought(parts.get("buffer"), brought["buffer"]),
             "intrinsic": [intrinsic] if isinstance(intrinsic, Mapping) else list(intrinsic),
             "normalize_observation": declared.get("observation"),
             "normalize_reward": declared.get("reward"),
@@ -386,6 +386,11 @@ def _saved(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_saved(entry) for entry in value]
     return import_path(value) if callable(value) else value
+
+
+def _or_brought(given: Section | None, brought: Section) -> dict[str, Any]:
+    """What was given; where it names no type, it refines what the learner brings."""
+    return dict(given) if given and "type" in given else {**brought, **(given or {})}
 
 
 def _fields(section: Section) -> dict[str, Any]:

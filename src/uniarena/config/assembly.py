@@ -63,6 +63,17 @@ def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> 
     return found, None
 
 
+def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
+    """A section without a type, with that of the part that the learner brings."""
+    name = experiment.learner.get("type")
+    if not isinstance(name, str) or not registry.known("learner", name):
+        return section
+    parts = getattr(registry.lookup("learner", canonical_name("learner", name)), "default_parts", {})
+    whole = Section(section)
+    whole.put("type", parts.get(kind, {}).get("type"), None)
+    return whole
+
+
 def check_components(experiment: Experiment) -> None:
     """Import every component that a config names and parse its keys, before anything is built or written.
 
@@ -73,7 +84,10 @@ def check_components(experiment: Experiment) -> None:
     """
     agent, environment = experiment.agent, experiment.environment
     named: list[tuple[str, str, Section]] = [("learner", "learner", experiment.learner)]
-    named += [(kind, f"agent.{kind}", s) for kind in ("explorer", "buffer") if (s := getattr(agent, kind))]
+    for kind in ("explorer", "buffer"):
+        section = getattr(agent, kind)
+        if section:
+            named.append((kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section)))
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
         ("wrapper", "environment.wrappers", environment.wrappers),

@@ -117,14 +117,12 @@ def _build(tree: Section) -> Experiment:
 
 
 def _check_named(tree: Section, faults: Faults) -> None:
-    """Parts of the agent that are described must also be named."""
-    for key, kind in (("explorer", "explorer"), ("buffer", "buffer"), ("intrinsic", "bonus")):
-        path = f"agent.{key}"
-        part, where = find(tree, path)
-        for section in part if isinstance(part, list) else [part]:
-            if isinstance(section, Section) and "type" not in section:
-                hint = f"add type: one of {listed(registry.names(kind))}"
-                faults.add(f"no {kind} is named", f"{path}.type", section.location or where, hint)
+    """Bonuses that are described must also be named; explorer and buffer may be the ones that the learner brings."""
+    part, where = find(tree, "agent.intrinsic")
+    for section in part if isinstance(part, list) else [part]:
+        if isinstance(section, Section) and "type" not in section:
+            hint = f"add type: one of {listed(registry.names('bonus'))}"
+            faults.add("no bonus is named", "agent.intrinsic.type", section.location or where, hint)
 
 
 def _agent(value: Section | None) -> Section:
