@@ -29,6 +29,7 @@ setup:          ## the virtual environment for development
 train:          ## train CartPole with the default recipe (RECIPE=ppo/cartpole ARGS="learner.gamma=0.98")
 	@$(setup) $(VENV)
 	@$(BIN)/uniarena train $(RECIPE) $(ARGS)
+	@echo "to use these commands: source $(VENV)/bin/activate"
 
 test: setup     ## the fast tests
 	@$(quiet) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q $(ARGS)

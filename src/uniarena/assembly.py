@@ -245,9 +245,11 @@ def choose_device(wanted: str) -> str:
 
 
 def choose_threads(wanted: int | str, agent: Agent) -> int:
-    """Torch threads: one for tiny networks, else the cores this process may use."""
+    """Torch threads: one for tiny networks, else the cores this process may use, or what OMP_NUM_THREADS says."""
     if wanted != "auto":
         return int(wanted)
+    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
+        return max(1, int(os.environ["OMP_NUM_THREADS"]))
     parameters = sum(p.numel() for p in agent.model.parameters())
     convolutional = any(isinstance(m, torch.nn.Conv2d) for m in agent.model.modules())
     if parameters < TINY_PARAMETERS and not convolutional:

@@ -146,6 +146,9 @@ def test_large_networks_and_images_get_the_cores(
     spec: type, policy: dict[str, Any], one: bool, monkeypatch: pytest.MonkeyPatch
 ):  # case B93
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     agent = Agent.assemble(make_env(spec), policy=policy)
     assert choose_threads("auto", agent) == (1 if one else 3)
     assert choose_threads(2, agent) == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert choose_threads("auto", agent) == 2, "who sets it knows the machine"

@@ -69,11 +69,13 @@ def test_a_killed_process_of_the_shell_is_continued_exactly_by_another(whole: Pa
     assert differences(whole, cut) == [], f"killed in iteration {at}"
 
 
-def test_ctrl_c_finishes_the_iteration_and_saves_and_the_run_goes_on_exactly(
-    whole: Path, tmp_path: Path
+@pytest.mark.parametrize("name", ["INT", "TERM", "USR1"])
+def test_a_signal_finishes_the_iteration_and_saves_and_the_run_goes_on_exactly(
+    whole: Path, tmp_path: Path, name: str
 ) -> None:
+    """Ctrl-C, and what schedulers send before they kill."""
     cut = tmp_path / "cut"
-    assert train(CARTPOLE, cut, "INT@3") == INTERRUPTED
+    assert train(CARTPOLE, cut, f"{name}@3") == INTERRUPTED
     saved = last_checkpoint(cut)
     meta = checkpoint.read_meta(saved)
     assert (saved.name, meta["kind"], meta["exact"]) == (str(3 * STEPS), "interrupt", True)

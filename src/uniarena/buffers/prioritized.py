@@ -57,6 +57,7 @@ class PrioritizedReplay(ReplayBuffer):
         self.max_priority = 1.0
         self._beta = make_schedule(cfg.beta)
         self.beta = self._beta(0.0)
+        self._strata, self._uniform = np.arange(0), torch.empty(0)
         self._seen = 0  # position up to which rows have got their first priority
 
     def reprioritise(self, index: Any, priority: Any) -> None:
@@ -72,8 +73,8 @@ class PrioritizedReplay(ReplayBuffer):
         ids, priority = as_array(index), as_array(priority).astype(np.float64)
         if not len(ids):
             return
-        largest = float(priority.max())
-        if not (priority.min() >= 0.0 and largest < np.inf):
+        largest = float(np.maximum.reduce(priority))
+        if not (np.minimum.reduce(priority) >= 0.0 and largest < np.inf):
             odd = int(np.flatnonzero(~((priority >= 0) & (priority < np.inf)))[0])
             raise ValueError(
                 f"the priority of entry {odd} of {len(priority)} is {priority[odd]}; expected a finite number from 0 "
@@ -82,13 +83,16 @@ class PrioritizedReplay(ReplayBuffer):
         self._admit()
         ring = self.ring
         places = ids % ring.places
-        live = (ring.flags.take(places) & OK != 0) & (ids >= ring.first_id) & (ids < ring.end_id)
-        if np.count_nonzero(live) != len(ids):
+        ok = ring.flags.take(places) & OK
+        first, end = ring.first_id, ring.end_id
+        if np.count_nonzero(ok) < len(ids) or np.minimum.reduce(ids) < first or np.maximum.reduce(ids) >= end:
+            live = (ok != 0) & (ids >= first) & (ids < end)
             places, priority = places[live], priority[live]
             largest = float(priority.max(initial=0.0))
         self.max_priority = max(self.max_priority, largest + self.epsilon)
         priority += self.epsilon
-        self.tree.set(places, torch.from_numpy(priority).pow_(self.alpha).numpy())
+        priority **= self.alpha
+        self.tree.set(places, priority)
 
     def set_progress(self, fraction: float) -> None:
         """Move β to its place at this fraction of the run, in [0, 1]."""
@@ -115,14 +119,16 @@ class PrioritizedReplay(ReplayBuffer):
         total = self.tree.total
         if not total > 0.0:
             return super()._choose(size, generator)
-        draw = torch.rand(size, dtype=torch.float64, generator=generator).numpy()
-        found = self.tree.find((draw + np.arange(size)) * (total / size))
+        if len(self._strata) != size:
+            self._strata, self._uniform = np.arange(size), torch.empty(size, dtype=torch.float64)
+        draw = self._uniform.uniform_(generator=generator).numpy() + self._strata
+        found = self.tree.find(draw * (total / size))
         priority = self.tree.leaves.take(found)
-        lowest = priority.min()
+        lowest = np.minimum.reduce(priority)
         if not lowest > 0.0:
             self._redraw_empty(found, priority, generator)
             lowest = priority.min()
-        weight = self._send((lowest / priority).astype(np.float32)).pow_(self.beta)
+        weight = self._send(((lowest / priority) ** self.beta).astype(np.float32))
         ring = self.ring
         start = ring.first_place
         places = np.where(found < start, found + ring.places, found) if start else found

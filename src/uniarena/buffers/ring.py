@@ -142,9 +142,7 @@ class Ring:
         at = slice(here, end)
         writer.put_plain(at, rows, last["obs"])
         self._reward_grid[at] = array("reward", rows["reward"])
-        if gone != plain.unused:
-            self._flag_grid[end] = 0
-        self._flag_grid[at] = OK | VALID
+        self._flag_grid[here : end + 1] = plain.flags
         if gone != plain.stored:
             self.size += steps * self.columns
         self.cursor += steps

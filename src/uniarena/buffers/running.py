@@ -74,14 +74,17 @@ class PlainSteps:
         columns: B.
 
     Attributes:
-        stored, unused: flags, as bytes, of T plain rows in the ring, and of rows that were never written.
-        simple: these, and those of rows that can no longer be sampled: with none of them there is something to free.
+        flags: `[T + 1, 1]` of such rows in the ring, and of the open row after them.
+        stored: flags of such rows, as bytes.
+        simple: these, and those of rows that were never written or can no longer be sampled: nothing to free in any.
     """
 
     def __init__(self, steps: int, columns: int) -> None:
         self.steps, count = steps, steps * columns
-        self.stored, self.unused = bytes([OK | VALID]) * count, bytes(count)
-        self.simple = (self.stored, self.unused, bytes([VALID]) * count)
+        self.flags = np.full((steps + 1, 1), OK | VALID, np.uint8)
+        self.flags[-1] = 0
+        self.stored = bytes([OK | VALID]) * count
+        self.simple = (self.stored, bytes(count), bytes([VALID]) * count)
         self._read: Callable[[torch.Tensor], Any]
         self._none: Any
         self._all: Any

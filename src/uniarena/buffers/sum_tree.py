@@ -6,8 +6,6 @@ is always summed from its children, never moved by differences, so that no error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 FAN, SHIFT = 16, 4
@@ -36,7 +34,7 @@ class SumTree:
             self._levels.append(np.zeros((count, FAN)))
         self._top = np.zeros(count)
         self._cumulated = np.zeros(count)
-        self._flat = [level.reshape(-1) for level in self._levels[1:]] + [self._top]
+        self._flat = [level.reshape(-1) for level in self._levels[1:]]
         self.leaves = self._levels[0].reshape(-1)[:size]
         self._changed: list[np.ndarray] = []
         self._count = 0  # of entries in `_changed`
@@ -83,20 +81,21 @@ class SumTree:
         """Sum again what lies above changed numbers."""
         if not self._count:
             return
+        *below, last = self._levels
         if self._count > self.size // FAN:
-            for level, above in zip(self._levels, self._flat, strict=True):
+            for level, above in zip(below, self._flat, strict=True):
                 above[: len(level)] = _sums(level)
         else:
-            changed: Sequence[np.ndarray] = self._changed
+            changed = self._changed
             index = changed[0] if len(changed) == 1 else np.concatenate(changed)
-            for level, above in zip(self._levels, self._flat, strict=True):
+            for level, above in zip(below, self._flat, strict=True):
                 index = index >> SHIFT
                 above[index] = _sums(level.take(index, axis=0))
         self._changed, self._count = [], 0
-        np.cumsum(self._top, out=self._cumulated)
+        np.cumsum(_sums(last, self._top), out=self._cumulated)
 
 
-def _sums(children: np.ndarray) -> np.ndarray:
+def _sums(children: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """`[N, 16]` → `[N]`. Each row is added in the same order for any N: a tree made anew equals one that grew."""
-    sums: np.ndarray = np.einsum("ij->i", children)
+    sums: np.ndarray = np.einsum("ij->i", children, out=out)
     return sums

@@ -73,7 +73,11 @@ def locate(path: Path | str) -> Path:
         return path
     if not path.is_dir():
         raise CheckpointError(path, "does not exist; give a run folder or a checkpoint folder.")
-    inside = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    inside = path / "checkpoints"
+    if not inside.is_dir():
+        if (path / "config.yaml").exists():
+            raise CheckpointError(path, "holds no checkpoint yet: the run ended before its first one.")
+        inside = path
     best = inside / "best"
     if best.is_dir():
         try:

@@ -87,7 +87,9 @@ def check_components(experiment: Experiment) -> None:
     for kind in ("explorer", "buffer"):
         section = getattr(agent, kind)
         if section:
-            named.append((kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section)))
+            named.append(
+                (kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section))
+            )
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
         ("wrapper", "environment.wrappers", environment.wrappers),

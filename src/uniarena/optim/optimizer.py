@@ -148,5 +148,10 @@ def _build(
         given["fused"] = True
     elif "foreach" in accepted:
         given["foreach"] = True
-    optimizer: torch.optim.Optimizer = kind(parameters, lr=lr, **given)
+    try:
+        optimizer: torch.optim.Optimizer = kind(parameters, lr=lr, **given)
+    except ValueError as error:  # torch refuses a value: negative rates, betas beyond 1, …
+        raise ConfigError(
+            f"{cfg.type} refuses its settings: {error}.", path=path, hint="give usual values."
+        ) from None
     return optimizer

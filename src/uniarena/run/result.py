@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,14 @@ class Result:
     def next_commands(self) -> list[str]:
         """What one may want to do with the run now."""
         trust = " --trust" if self.trusting else ""
-        resume = [f"uniarena resume {self.run}"] if self.resumable else []
+        run = shlex.quote(str(self.run))
+        resume = [f"uniarena resume {run}"] if self.resumable else []
         return [
             *resume,
-            f"uniarena eval {self.run}{trust}",
-            f"uniarena eval {self.run} --video{trust}",
-            f"tensorboard --logdir {self.run}",
-            f"uniarena export {self.run} --onnx{trust}",
+            f"uniarena eval {run}{trust}",
+            f"uniarena eval {run} --video{trust}",
+            f"tensorboard --logdir {run}",
+            f"uniarena export {run} --onnx{trust}",
         ]
 
 

@@ -1,9 +1,10 @@
-"""What surrounds a training loop: Ctrl-C, the wall-time limit, messages, and the account of a failure."""
+"""What surrounds a training loop: signals that stop it, the wall-time limit, messages, the account of a failure."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 import signal
 import sys
 import threading
@@ -22,6 +23,9 @@ log = logging.getLogger("uniarena")
 INTERRUPTED, OUT_OF_TIME = "interrupted", "training.max_wall_time is over"
 """Reasons to stop a run that is not at its end, and can be resumed."""
 
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+"""Signals that finish the iteration, save and end the run, where the system has them."""
+
 
 def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
     """Say where the run stopped and how to go on; keep the whole traceback in the run's log."""
@@ -32,7 +36,8 @@ def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
         error.add_note(f"To look at the environment alone: uniarena check-env {trainer.sampler.env.env_id}")
     if any((folder / "checkpoints").glob("*/manifest.json")):
         error.add_note(
-            f"The run stopped at {steps}. To continue from its last checkpoint: uniarena resume {folder}"
+            f"The run stopped at {steps}. To continue from its last checkpoint: "
+            f"uniarena resume {shlex.quote(str(folder))}"
         )
     else:
         error.add_note(
@@ -48,26 +53,33 @@ def _from_environment(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def interrupts(trainer: Trainer) -> Iterator[None]:
-    """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint."""
+    """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint.
+
+    SIGTERM, SIGHUP and SIGUSR1, by which schedulers announce the end, finish and save as well.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: Any) -> None:
-        if trainer.stop_reason == INTERRUPTED:
+        again = trainer.stop_reason == INTERRUPTED
+        if again and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt
-        print(
-            "\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)",
-            file=sys.stderr,
-        )
-        trainer.request_stop(INTERRUPTED)
+        if not again:
+            print(
+                "\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)",
+                file=sys.stderr,
+            )
+            trainer.request_stop(INTERRUPTED)
 
-    before = signal.signal(signal.SIGINT, handle)
+    numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
