@@ -131,15 +131,24 @@ def test_stacks_of_tensor_simulators(final: str) -> None:
     check(make_env(TensorCounter(4, (2, 3, 4, 6), "truncation", final), wrappers=["frame_stack"]))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("vectorization", ["serial", "sync"])
 @pytest.mark.parametrize("padding", ["reset", "zero"])
-def test_the_stacking_wrapper_of_gymnasium_on_cartpole(padding: str) -> None:  # case B25
+def test_the_stacking_wrapper_of_gymnasium_on_cartpole(padding: str, vectorization: str) -> None:  # case B25
     def make() -> gym.Env[Any, Any]:
         return gym.wrappers.FrameStackObservation(gym.make("CartPole-v1"), 4, padding_type=padding)
 
-    env = make_env(make, num_envs=2)
+    env = make_env(make, num_envs=2, vectorization=vectorization)
     assert find_stacks(env) == (StackedLeaf("", 4, 0, padding == "zero"),)
     buffer = check(env, steps=120, capacity=50)
     assert buffer.ring.frames[0].shape[1:] == (1, 4) and buffer.ring.layout.obs_bytes == 0
+
+
+def test_the_stacking_wrapper_of_gymnasium_beside_a_mask() -> None:
+    env = make_env(
+        lambda: gym.wrappers.FrameStackObservation(MaskInfoEnv(), 3), num_envs=2, action_mask="info"
+    )
+    assert find_stacks(env) == (StackedLeaf("obs", 3, 0),)
+    check(env)
 
 
 def test_stacks_beside_a_mask_and_other_leaves() -> None:

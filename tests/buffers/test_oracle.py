@@ -92,7 +92,7 @@ def run(
         buffer.reprioritise(batch["index"], priority)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     seed=st.integers(0, 10_000),
     columns=st.integers(1, 3),

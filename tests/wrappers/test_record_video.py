@@ -153,6 +153,9 @@ def test_mp4_without_an_encoder_names_the_extra(monkeypatch: pytest.MonkeyPatch)
     assert RecordVideo(Columns(), RecordVideoConfig()).suffix == ".gif"
 
 
+# imageio_ffmpeg's own reader leaves its pipes to the garbage collector
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.extra("video")
 def test_a_real_mp4_has_frames_of_the_right_size(tmp_path: Path):
     import imageio_ffmpeg

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from uniarena.batch import Rollout, Tree
-from uniarena.buffers.flags import FIRST, OK, STOP, TERMINATED, TRUNCATED, VALID
+from uniarena.buffers.flags import FIRST, OK, STOP, TRUNCATED, VALID
 from uniarena.buffers.layout import RowLayout
 
 
@@ -151,7 +151,7 @@ def flags_of(chunk: Chunk) -> np.ndarray:
     An episode that is left without an end broke off in its last row: what followed it is not known, unless the chunk
     says so. Neither is it for a row that was truncated. Such a row is not sampled, and windows end before it.
     """
-    valid, terminated, truncated = chunk.valid, chunk.terminated, chunk.truncated
+    valid, terminated, truncated, first = chunk.valid, chunk.terminated, chunk.truncated, chunk.first
     ended = terminated | truncated
     broken = chunk.next_first() & ~ended
     known = ~broken & (~truncated | terminated)
@@ -160,8 +160,12 @@ def flags_of(chunk: Chunk) -> np.ndarray:
     known &= valid
     stop = ended | broken
     stop[:-1] |= ~known[1:]
-    flags = TERMINATED * terminated + TRUNCATED * truncated + STOP * stop + OK * known + VALID
-    return (np.where(valid, flags, 0) + FIRST * chunk.first).astype(np.uint8)
+    flags: np.ndarray = VALID + OK * known.view(np.uint8) + STOP * stop.view(np.uint8)
+    flags += terminated.view(np.uint8)  # TERMINATED is 1
+    flags += TRUNCATED * truncated.view(np.uint8)
+    flags *= valid
+    flags += FIRST * first.view(np.uint8)
+    return flags
 
 
 def equal_bits(one: np.ndarray, other: np.ndarray) -> np.ndarray:

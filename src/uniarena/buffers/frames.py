@@ -12,8 +12,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 
+from uniarena.envs.masks import MaskObs
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import MASK, leaf_spaces
 from uniarena.envs.wrappers.frame_stack import FrameStack
@@ -103,7 +105,8 @@ def find_stacks(env: Env) -> tuple[StackedLeaf, ...]:
             found = _of_wrapper(layer)
             return tuple(leaf for leaf, space in found if _same(final.get(leaf.path), space))
         layer = layer.env
-    base = getattr(layer, "envs", None)
+    vector = getattr(layer, "vector", None)
+    base = vector.envs if isinstance(vector, SyncVectorEnv) else getattr(layer, "envs", None)
     if not base:
         return ()
     stacks = [_of_gymnasium(one, final) for one in base]
@@ -130,10 +133,11 @@ def _of_gymnasium(env: gym.Env[Any, Any], final: dict[str, Space[Any]]) -> tuple
     """Of one base environment; wrappers around the stacking one may change anything but its observations."""
     layer: Any = env
     while isinstance(layer, gym.Wrapper) and not isinstance(layer, FrameStackObservation):
-        if (
+        changes = (
             isinstance(layer, gym.ObservationWrapper)
             or layer.observation_space != layer.env.observation_space
-        ):
+        )
+        if changes and not isinstance(layer, MaskObs):
             return ()
         layer = layer.env
     if not isinstance(layer, FrameStackObservation) or layer.padding_type not in ("reset", "zero"):

@@ -56,10 +56,9 @@ class Memory:
 
 def gigabytes(count: float) -> str:
     """`0.71 GB`, `12 MB`, `3 kB`."""
-    for unit, size, digits in (("GB", 1e9, 2), ("MB", 1e6, 0)):
-        if count >= size / 10:
-            return f"{count / size:.{digits}f} {unit}"
-    return f"{count / 1e3:.0f} kB"
+    if count >= 1e8:
+        return f"{count / 1e9:.2f} GB"
+    return f"{count / 1e6:.0f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
 
 
 def available_ram() -> int:

@@ -65,7 +65,8 @@ class Ring:
         self.places = self.rows * self.columns
         self.stacked, self.layout = make_layout(spec)
         self.depth = max((each.leaf.frames for each in self.stacked), default=1)
-        books = 9 + 4 * (episodes is not None) + 8 * (episodes == "whole") + more_bytes
+        self._tracked = episodes is not None or self.depth > 1
+        books = 9 + 4 * self._tracked + 8 * (episodes == "whole") + more_bytes
         announce(
             self.places, self.layout.row_bytes + sum(each.nbytes for each in self.stacked), books, folder
         )
@@ -79,7 +80,6 @@ class Ring:
         self.flags = np.zeros(self.places, np.uint8)
         self.reward = np.zeros(self.places, np.float32)
         self.final = np.zeros(self.places, np.int32)
-        self._tracked = episodes is not None or self.depth > 1
         self.age = np.zeros(self.places if self._tracked else 0, np.int32)
         self.until = np.full(self.places if episodes == "whole" else 0, -1, np.int64)
         self._writer = RowWriter(self.layout, self.stacked, self.table, self.frames, self.columns)
