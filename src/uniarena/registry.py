@@ -74,6 +74,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "rollout": "uniarena.buffers.rollout:RolloutBuffer",
         "replay": "uniarena.buffers.replay:ReplayBuffer",
         "prioritized": "uniarena.buffers.prioritized:PrioritizedReplay",
+        "sequence": "uniarena.buffers.sequence:SequenceReplay",
     },
     "optimizer": {
         "adam": "torch.optim:Adam",
