@@ -287,7 +287,14 @@ def setup_logging(folder: Path, quiet: bool = False) -> Callable[[], None]:
         a function that undoes it.
     """
     logger = logging.getLogger("uniarena")
-    file = logging.FileHandler(folder / LOG, encoding="utf-8")
+    try:
+        file = logging.FileHandler(folder / LOG, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{folder / LOG} cannot be written: {error.strerror}.",
+            path="experiment.run_dir",
+            hint="make the run folder writable, or work on a copy of it.",
+        ) from None
     file.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handlers: list[logging.Handler] = [file]
     if not logging.getLogger().handlers:

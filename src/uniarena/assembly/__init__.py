@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ import torch
 
 from uniarena import checkpoint
 from uniarena.agent import Agent
+from uniarena.assembly.environment import build_env, cannot_be_made, from_reset
 from uniarena.batch import tree_leaves
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
 from uniarena.config.errors import Faults
-from uniarena.envs import make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
 from uniarena.nets.encoders import large_inputs
@@ -88,77 +87,6 @@ def _schedules(cfg: Any, path: str) -> Iterator[tuple[str, ScheduleConfig]]:
             yield here, value
         else:
             yield from _schedules(value, here)
-
-
-def build_env(
-    exp: Experiment,
-    num_envs: int | None = None,
-    *,
-    training: bool = False,
-    extra: Sequence[Section] = (),
-    run_dir: Path | None = None,
-) -> Env:
-    """The environment of the run with its wrappers.
-
-    Args:
-        num_envs: overrides the number of instances.
-        training: leave `record_video` out, which is for evaluation episodes.
-        extra: wrapper sections around the config's.
-        run_dir: the run's folder, where videos go unless they are sent elsewhere.
-
-    Raises:
-        ConfigError: it cannot be made; where its own code raised, that error is the cause.
-    """
-    section = exp.environment
-    given = [*section.wrappers, *extra]
-    records = [wrapper for wrapper in given if wrapper["type"] == "record_video"]
-    videos = {"folder": str((run_dir or Path()) / "videos")}
-    wrappers = [
-        Section({**videos, **wrapper}) if wrapper in records else wrapper
-        for wrapper in given
-        if not (training and wrapper in records)
-    ]
-    kwargs = dict(section.kwargs)
-    draws = bool(records) and not training and "render_mode" not in kwargs
-    if draws and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
-        # pygame looks for a screen even where none is needed
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    with exp.locating():
-        try:
-            return _make(exp, num_envs, wrappers, {**kwargs, "render_mode": "rgb_array"} if draws else kwargs)
-        except ConfigError as error:
-            if not draws or error.path != "environment.kwargs.render_mode":
-                raise
-            return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
-
-
-def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:
-    section = exp.environment
-    try:
-        return make_env(
-            section.id,
-            num_envs or section.num_envs,
-            wrappers=wrappers,
-            vectorization=section.vectorization,
-            kwargs=kwargs,
-            max_episode_steps=section.max_episode_steps,
-            action_mask=section.action_mask,
-        )
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise _cannot_be_made(section.id, error) from error
-
-
-def _cannot_be_made(spec: Any, error: Exception) -> ConfigError:
-    """The error for an environment whose own code raised, or that lacks something (a refusal of ours)."""
-    name = getattr(spec, "__name__", str(spec))
-    lines = [f"{name} cannot be made: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    if not Path(last.filename).is_relative_to(Path(__file__).parent):
-        lines.append(f"raised in {last.filename}:{last.lineno}: {last.line}")
-    alone = f"; uniarena check-env {name} looks at it alone" if isinstance(spec, str) else ""
-    return ConfigError("\n".join(lines), path="environment.id", hint=f"mend it{alone}")
 
 
 def build_agent(exp: Experiment, env: Env) -> Agent:
@@ -286,6 +214,12 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
                 f"({training.total_timesteps:,}); it will not come due before the end"
             )
         result[name] = steps
+    starts = getattr(schedule, "learning_starts", 0)
+    if starts >= training.total_timesteps:
+        notices.append(
+            f"learner.learning_starts={starts:,} is as long as the run ({training.total_timesteps:,}): "
+            "nothing will be learned"
+        )
     return result, notices
 
 
@@ -354,8 +288,10 @@ def build_trainer(
                     exp, num_envs, extra=wrappers, run_dir=run_dir
                 ),
             )
-        except BaseException:
+        except BaseException as error:
             env.close()
+            if isinstance(error, (ValueError, TypeError)) and from_reset(error):
+                raise cannot_be_made(exp.environment.id, error) from error
             raise
     return trainer, notices + _scale_notices(trainer)
 

@@ -1,0 +1,94 @@
+"""The environment of a run, from its config section; and the account of one that cannot be made."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from uniarena.config import ConfigError, Experiment, Section
+from uniarena.envs import make_env
+from uniarena.envs.protocol import Env
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def build_env(
+    exp: Experiment,
+    num_envs: int | None = None,
+    *,
+    training: bool = False,
+    extra: Sequence[Section] = (),
+    run_dir: Path | None = None,
+) -> Env:
+    """The environment of the run with its wrappers.
+
+    Args:
+        num_envs: overrides the number of instances.
+        training: leave `record_video` out, which is for evaluation episodes.
+        extra: wrapper sections around the config's.
+        run_dir: the run's folder, where videos go unless they are sent elsewhere.
+
+    Raises:
+        ConfigError: it cannot be made; where its own code raised, that error is the cause.
+    """
+    section = exp.environment
+    given = [*section.wrappers, *extra]
+    records = [wrapper for wrapper in given if wrapper["type"] == "record_video"]
+    videos = {"folder": str((run_dir or Path()) / "videos")}
+    wrappers = [
+        Section({**videos, **wrapper}) if wrapper in records else wrapper
+        for wrapper in given
+        if not (training and wrapper in records)
+    ]
+    kwargs = dict(section.kwargs)
+    draws = bool(records) and not training and "render_mode" not in kwargs
+    if draws and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):
+        # pygame looks for a screen even where none is needed
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    with exp.locating():
+        try:
+            return _make(exp, num_envs, wrappers, {**kwargs, "render_mode": "rgb_array"} if draws else kwargs)
+        except ConfigError as error:
+            if not draws or error.path != "environment.kwargs.render_mode":
+                raise
+            return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
+
+
+def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:
+    section = exp.environment
+    try:
+        return make_env(
+            section.id,
+            num_envs or section.num_envs,
+            wrappers=wrappers,
+            vectorization=section.vectorization,
+            kwargs=kwargs,
+            max_episode_steps=section.max_episode_steps,
+            action_mask=section.action_mask,
+        )
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise cannot_be_made(section.id, error) from error
+
+
+def cannot_be_made(spec: Any, error: Exception) -> ConfigError:
+    """The error for an environment whose own code raised, or that lacks something (a refusal of ours)."""
+    name = getattr(spec, "__name__", str(spec))
+    lines = [f"{name} cannot be made: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    if not Path(last.filename).is_relative_to(PACKAGE):
+        lines.append(f"raised in {last.filename}:{last.lineno}: {last.line}")
+    alone = f"; uniarena check-env {name} looks at it alone" if isinstance(spec, str) else ""
+    return ConfigError("\n".join(lines), path="environment.id", hint=f"mend it{alone}")
+
+
+def from_reset(error: Exception) -> bool:
+    """Whether the first observations were refused, and not by an error that explains itself in full."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return not isinstance(error, ConfigError) and any(
+        Path(frame.filename).parent.name == "envs" for frame in frames
+    )
