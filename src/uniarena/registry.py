@@ -77,7 +77,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "sequence": "uniarena.buffers.sequence:SequenceReplay",
     },
     "optimizer": {
-        "adam": "torch.optim:Adam",
+        "adam": "uniarena.optim.fused_adam:FusedAdam",
         "adamw": "torch.optim:AdamW",
         "rmsprop": "torch.optim:RMSprop",
         "sgd": "torch.optim:SGD",
