@@ -109,10 +109,10 @@ def _resolve(source: str) -> Path:
         for name in found
         if squash(path.stem) in (squash(name.rpartition("/")[2]), squash(name.partition("/")[0]))
     ]
-    if near:
-        hint = f"did you mean {path.parent / near if near not in found else near}?"
-    elif task:
+    if task:
         hint = f"recipes: {', '.join(task[:8])}"
+    elif near:
+        hint = f"did you mean {path.parent / near if near not in found else near}?"
     else:
         hint = (
             f"write a file's path, or one of the recipes: {', '.join(list(found)[:8])}"
