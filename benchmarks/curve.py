@@ -1,18 +1,21 @@
-"""Draw a learning curve from the figures that runs wrote: training return against environment steps.
+"""Draw learning curves from the figures that runs wrote: training return against environment steps.
 
     python benchmarks/curve.py runs/one runs/other --output curve.png
     python benchmarks/curve.py ppo/cartpole --seeds 0 1 2 3 4 --output docs/images/ppo-cartpole.png
+    python benchmarks/curve.py benchmarks/results/sample/lunarlander-{rnd,plain} --output curve.png
 
 The first form reads `metrics.jsonl` of finished or running runs. The second trains a recipe with each seed in a scratch
-folder first. Every run is a thin line, their mean a thick one. Drawn with Pillow, which is installed anyway.
+folder first. The third reads what `benchmarks/learn.py` stored, a folder per colour. Every run is a thin line, the mean
+of a colour's runs a thick one. Drawn with Pillow, which is installed anyway.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +28,13 @@ from uniarena.trainer.loggers.jsonl import read_rows
 SIZE = (840, 460)  # pixels of the picture
 SCALE = 3  # drawn so many times larger, then reduced: smooth lines
 MARGINS = (78, 46, 24, 58)  # left, top, right, bottom
-INK, PALE, GRID = (30, 36, 48), (120, 160, 210), (226, 229, 234)
-MEAN = (20, 88, 170)
+INK, GRID = (30, 36, 48), (226, 229, 234)
+PALE, MEAN = (120, 160, 210), (20, 88, 170)
+COLOURS = (
+    (PALE, MEAN),
+    ((240, 180, 130), (200, 90, 20)),
+    ((150, 205, 160), (30, 130, 60)),
+)  # runs, their mean
 
 
 class Curve(NamedTuple):
@@ -46,6 +54,23 @@ def read(run: Path, metric: str) -> Curve:
     if not rows:
         raise SystemExit(f"{run}/metrics.jsonl has no figure {metric!r}")
     return Curve(np.array([row["env_steps"] for row in rows]), np.array([row[metric] for row in rows], float))
+
+
+def stored(folder: Path) -> list[Curve]:
+    """The training returns in the results of one recipe, a curve per seed.
+
+    Raises:
+        SystemExit: no result there holds a curve.
+    """
+    rows = [json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))]
+    curves = [
+        Curve(*(np.array(row["curve"][key], float) for key in Curve._fields))
+        for row in rows
+        if "curve" in row
+    ]
+    if not curves:
+        raise SystemExit(f"{folder} holds no result with a curve")
+    return curves
 
 
 def bin_means(curve: Curve, edges: np.ndarray) -> np.ndarray:
@@ -79,12 +104,15 @@ def train(recipe: str, seeds: Sequence[int], overrides: Sequence[str], scratch: 
     return runs
 
 
-def draw(curves: Sequence[Curve], title: str, ylabel: str, bins: int = 60) -> Image.Image:
-    """The picture of one or more curves."""
-    end = max(float(curve.steps[-1]) for curve in curves)
+def draw(groups: Mapping[str, Sequence[Curve]], title: str, ylabel: str, bins: int = 60) -> Image.Image:
+    """The picture of one or more groups of curves, each with a name and in a colour."""
+    if len(groups) > len(COLOURS):
+        raise SystemExit(f"at most {len(COLOURS)} groups of runs fit into a picture, got {len(groups)}")
+    end = max(float(curve.steps[-1]) for curves in groups.values() for curve in curves)
     edges = np.linspace(0.0, end, bins + 1)
-    means = np.stack([bin_means(curve, edges) for curve in curves])
-    xs, ys = ticks(0.0, end), ticks(float(means.min()), float(means.max()))
+    means = {name: np.stack([bin_means(curve, edges) for curve in curves]) for name, curves in groups.items()}
+    every = np.concatenate(list(means.values()))
+    xs, ys = ticks(0.0, end), ticks(float(every.min()), float(every.max()))
     left, top, right, bottom = (margin * SCALE for margin in MARGINS)
     width, height = (side * SCALE for side in SIZE)
 
@@ -100,9 +128,13 @@ def draw(curves: Sequence[Curve], title: str, ylabel: str, bins: int = 60) -> Im
     for step in (step for step in xs if step <= end):
         pen.text((place(step, 0)[0], height - bottom + 8 * SCALE), short(step), INK, font, anchor="mt")
     centres = (edges[:-1] + edges[1:]) / 2
-    for row in means if len(means) > 1 else ():
-        pen.line(points(place, centres, row), fill=PALE, width=SCALE, joint="curve")
-    pen.line(points(place, centres, means.mean(axis=0)), fill=MEAN, width=3 * SCALE, joint="curve")
+    for (pale, _), rows in zip(COLOURS, means.values(), strict=False):
+        for row in rows if len(rows) > 1 else ():
+            pen.line(points(place, centres, row), fill=pale, width=SCALE, joint="curve")
+    for k, ((_, strong), (name, rows)) in enumerate(zip(COLOURS, means.items(), strict=False)):
+        pen.line(points(place, centres, rows.mean(axis=0)), fill=strong, width=3 * SCALE, joint="curve")
+        if len(means) > 1:
+            pen.text((left + 12 * SCALE, top + (6 + 18 * k) * SCALE), name, strong, font, anchor="lt")
     pen.line([place(0, ys[0]), place(end, ys[0])], fill=INK, width=SCALE)
     pen.text((left, 14 * SCALE), title, INK, ImageFont.load_default(16 * SCALE), anchor="lt")
     middle = (left + width - right) / 2
@@ -139,7 +171,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("source", nargs="+", help="run folders, or one recipe and key.path=value overrides")
+    parser.add_argument(
+        "source",
+        nargs="+",
+        help="run folders, or one recipe and key.path=value overrides, or folders of results",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0], help="of a recipe")
     parser.add_argument("--metric", default="return_mean", help="a figure of metrics.jsonl")
     parser.add_argument("--title", help="default: the recipe, or the run's name")
@@ -148,13 +184,19 @@ def main() -> None:
     runs = [Path(source) for source in args.source]
     with tempfile.TemporaryDirectory() as scratch:
         title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-        if not runs[0].is_dir():
-            title = f"{args.source[0]}, {len(args.seeds)} seeds" if len(args.seeds) > 1 else args.source[0]
-            runs = train(args.source[0], args.seeds, args.source[1:], Path(scratch))
-        curves = [read(run, args.metric) for run in runs]
+        if any(runs[0].glob("seed-*.json")):
+            title = f"{runs[0].parent.name}: {', '.join(run.name for run in runs)}"
+            groups = {run.name: stored(run) for run in runs}
+        else:
+            if not runs[0].is_dir():
+                title = (
+                    f"{args.source[0]}, {len(args.seeds)} seeds" if len(args.seeds) > 1 else args.source[0]
+                )
+                runs = train(args.source[0], args.seeds, args.source[1:], Path(scratch))
+            groups = {title: [read(run, args.metric) for run in runs]}
     label = "return of training episodes" if args.metric == "return_mean" else args.metric
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    draw(curves, args.title or title, label).save(args.output, optimize=True)
+    draw(groups, args.title or title, label).save(args.output, optimize=True)
     print(f"wrote {args.output}")
 
 

@@ -3,7 +3,8 @@
     python benchmarks/learn.py ppo/cartpole --seeds 0 1 2 3 4
     python benchmarks/learn.py --table          # docs/results.md from every stored JSON
 
-Each file `benchmarks/results/<algorithm>/<task>/seed-<n>.json` holds the command's inputs, the score and the machine.
+Each file `benchmarks/results/<algorithm>/<task>/seed-<n>.json` holds the command's inputs, the score, the training
+returns on the way (`benchmarks/curve.py` draws them) and the machine.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
+import curve
 import numpy as np
 
 import uniarena
@@ -23,6 +26,7 @@ from uniarena.analysis.statistics import iqm
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 EPISODES = 100
+POINTS = 60  # of a stored curve
 
 
 def machine() -> str:
@@ -45,6 +49,7 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
         )
         last = scratch / "run" / "checkpoints" / str(result.env_steps)
         score = uniarena.evaluate(last, EPISODES, seed=10_000 + seed)
+        returns = curve_of(scratch / "run")
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return {
@@ -55,7 +60,25 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
         "wall_s": round(result.wall_s, 1),
         "machine": machine(),
         "eval": score.to_json(),
+        "curve": returns,
     }
+
+
+def curve_of(run: Path) -> dict[str, list[float]]:
+    """Mean training return in `POINTS` equal parts of a run; a part without an episode takes the one before."""
+    history = curve.read(run, "return_mean")
+    edges = np.linspace(0.0, history.steps[-1], POINTS + 1)
+    means = curve.bin_means(history, edges)
+    return {
+        "steps": [round(float(edge)) for edge in edges[1:]],
+        "values": [round(float(m), 2) for m in means],
+    }
+
+
+def render(row: dict) -> str:
+    """JSON with a line per entry, lists of numbers on one."""
+    text = json.dumps(row, indent=2)
+    return re.sub(r"\[\s+([-\d.,\s]+?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text) + "\n"
 
 
 def table() -> str:
@@ -94,7 +117,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for seed in args.seeds:
         row = measure(args.recipe, seed, args.overrides)
-        (folder / f"seed-{seed}.json").write_text(json.dumps(row, indent=2) + "\n")
+        (folder / f"seed-{seed}.json").write_text(render(row))
         print(
             f"{args.recipe} seed {seed}: {row['eval']['return_mean']:.1f} in {row['wall_s']:.0f} s",
             flush=True,

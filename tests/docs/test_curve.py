@@ -45,6 +45,27 @@ def test_a_picture_is_drawn_from_the_figures_of_runs(tmp_path: Path, monkeypatch
     assert {curve.MEAN, (255, 255, 255)} <= colours
 
 
+def test_stored_results_are_drawn_in_a_colour_per_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, slope in (("with", 2.0), ("without", 1.0)):
+        for seed in range(2):
+            (tmp_path / name).mkdir(exist_ok=True)
+            history = {"steps": [100, 200, 300], "values": [slope + seed, 5 * slope, 9 * slope]}
+            (tmp_path / name / f"seed-{seed}.json").write_text(json.dumps({"curve": history}))
+    target = tmp_path / "both.png"
+    folders = [str(tmp_path / "with"), str(tmp_path / "without")]
+    monkeypatch.setattr(sys, "argv", ["curve.py", *folders, "--output", str(target)])
+    curve.main()
+    with Image.open(target) as picture:
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}
+    assert {strong for _, strong in curve.COLOURS[:2]} <= colours
+
+
+def test_results_without_a_curve_are_named(tmp_path: Path):
+    (tmp_path / "seed-0.json").write_text("{}")
+    with pytest.raises(SystemExit, match="holds no result with a curve"):
+        curve.stored(tmp_path)
+
+
 def test_a_run_without_the_figure_is_named(tmp_path: Path):
     run = write(tmp_path / "run", [{"env_steps": 1}])
     with pytest.raises(SystemExit, match="no figure 'return_mean'"):
