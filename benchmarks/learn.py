@@ -14,6 +14,7 @@ import json
 import platform
 import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def main() -> None:
     parser.add_argument("--name", help="folder under results/ (default: the recipe's name)")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
+    sys.path.insert(0, "")  # a recipe may name a class of the current folder
     if args.table:
         print(table())
         return

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from examples import (
+    bit_flip,
     own_callback,
     own_environment,
     own_learner,
@@ -33,6 +34,12 @@ def test_every_example_is_run_here_and_says_how_to_run_it():
         module = importlib.import_module(f"examples.{name}")
         assert f"python examples/{name}.py" in (module.__doc__ or "")
         assert callable(module.main)
+
+
+def test_hindsight_solves_what_chance_does_not(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    with_hindsight, without = bit_flip.main(4_000, bits=8)
+    assert with_hindsight > without + 1.0 and "8 bits, without" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):
