@@ -139,7 +139,17 @@ def only_secrets(tree: Section, secrets: Sequence[str]) -> list[str]:
 
 
 def imported(tree: Mapping[str, Any]) -> list[str]:
-    """What a saved config imports by path to make its environment."""
-    section = tree.get("environment", {})
-    names = [section.get("id"), *(wrapper.get("type") for wrapper in section.get("wrappers", ()))]
-    return [str(name) for name in names if ":" in str(name)]
+    """What a saved config imports by path to make its environment and to be read at all."""
+    found: list[str] = []
+    waiting: list[Any] = [tree.get("learner"), tree.get("environment")]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and ":" in value:
+            found.append(value)
+        elif isinstance(value, Mapping):
+            waiting += [
+                entry for key, entry in value.items() if key != "kwargs"
+            ]  # these go to the environment
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return found

@@ -59,7 +59,7 @@ def train(
     assembly.check(exp)
     seed_globals(exp.experiment.seed)
     folder = _new_folder(exp, _name(exp), run_dir)
-    with messages(folder, quiet):
+    with checkpoint.locked(folder), messages(folder, quiet):
         try:
             trainer, notices = assembly.build_trainer(
                 exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
@@ -68,7 +68,8 @@ def train(
             provenance.discard_if_empty(folder)
             raise
         (folder / "config.yaml").write_text(dump(exp), encoding="utf-8")
-        provenance.write_provenance(folder, seed=exp.experiment.seed)
+        record = provenance.write_provenance(folder, seed=exp.experiment.seed)
+        trainer.meta["provenance"] = provenance.brief(folder, record)
         for text in (*exp.notices, *notices):
             log.warning(text)
         log.info("run folder: %s\n%s", folder, assembly.summary(trainer))
@@ -90,8 +91,13 @@ def resume(
         CheckpointError: no whole checkpoint is there, or it does not fit the run's configuration.
         ConfigError: a secret is missing, or another key is given.
     """
-    started = time.perf_counter()
     folder = _run_folder(Path(run))
+    with checkpoint.locked(folder):
+        return _resume(folder, secrets, quiet, callbacks)
+
+
+def _resume(folder: Path, secrets: Sequence[str], quiet: bool, callbacks: Sequence[Any]) -> Result:
+    started = time.perf_counter()
     saved = folder / "config.yaml"
     tree = from_text(saved.read_text(encoding="utf-8"), str(saved))
     exp = load([tree], only_secrets(tree, secrets))
@@ -112,7 +118,8 @@ def resume(
             fresh, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
         )
         _restore(trainer, state, source)
-        provenance.write_provenance(folder, seed=exp.experiment.seed)
+        record = provenance.write_provenance(folder, seed=exp.experiment.seed)
+        trainer.meta["provenance"] = provenance.brief(folder, record)
         if not meta["exact"]:
             notices.append("this checkpoint came between those due by env steps, and the environment cannot save its "
                            "state, so the run goes on, but not exactly as it would have")  # fmt: skip
