@@ -160,7 +160,7 @@ def _segments_nearby(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
     for path in folder.iterdir():
         if not path.name.startswith(".") and (path / MANIFEST).is_file():
             dated.append((path.stat().st_mtime_ns, path))
-    found = {}
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
     for _, path in sorted(dated, reverse=True)[:NEIGHBOURS]:
         try:
             entries = read_manifest(path)["files"]

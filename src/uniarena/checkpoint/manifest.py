@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from safetensors import SafetensorError
 
@@ -31,6 +32,7 @@ _LOADING_ERRORS = (
     RuntimeError,  # also RecursionError
     ArithmeticError,
     MemoryError,
+    struct.error,
 )
 
 T = TypeVar("T")
@@ -82,11 +84,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 def _malformed(manifest: Mapping[str, Any]) -> str | None:
     """What is wrong with a manifest whose digest fits: its writer knew the format, and may mean harm."""
-    version, created = manifest.get("version"), manifest.get("created")
-    if not (_is_count(version) and version):
-        return f"its version is {version!r}"
-    if not (_is_count(created) and created < 2**63):
-        return f"it was created at {created!r}"
+    for name in ("version", "created"):
+        value = manifest.get(name)
+        if not (_is_count(value) and 0 < value < 2**63):
+            return f"its {name!r} is {str(value)[:50]}"
     for name, kind in (("versions", dict), ("keys", list), ("files", dict), ("meta", dict)):
         if not isinstance(manifest.get(name), kind):
             return f"its {name!r} are no {kind.__name__}"
@@ -116,7 +117,7 @@ def _is_entry(entry: Any) -> bool:
     )
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -41,7 +41,9 @@ def segment_rings(document: Document) -> None:
 
 
 def _segment(ring: Document) -> None:
-    block = {name: ring.pop(name) for name in ("rows", "flags", "reward", "age", "until") if name in ring}
+    block: Document = {
+        name: ring.pop(name) for name in ("rows", "flags", "reward", "age", "until") if name in ring
+    }
     frames, finals = ring.pop("frames"), ring.pop("finals")
     block |= {f"frames.{k}": entry for k, entry in enumerate(frames)}
     block |= {"finals.rows": finals["rows"]}

@@ -46,27 +46,25 @@ def check_trust(spec: Any, folder: Path, trust: bool) -> None:
 
 
 @contextlib.contextmanager
-def rebuilding(folder: Path | str, state: Any) -> Iterator[None]:
+def rebuilding(folder: Path | str, fault: str, saved: Any = None) -> Iterator[None]:
     """Around the building of something from a checkpoint: what does not fit becomes a CheckpointError.
 
-    A description of something much larger than what the checkpoint holds is refused before the memory is taken.
-
     Args:
-        state: what was saved of it.
+        fault: what it then says.
+        saved: the state of what is built from a description by somebody else: networks much larger than what they saved
+            are refused before the memory is taken. None: no limit.
 
     Raises:
         CheckpointError: what is described cannot be built, or is not what was saved.
     """
-    limit = 4 * _count(state) + SPARE
     try:
-        with _Bounded(limit):
+        with _Bounded(4 * _count(saved) + SPARE) if saved is not None else contextlib.nullcontext():
             yield
     except (CheckpointError, ConfigError):
         raise
     except Exception as error:
         said = " ".join(str(error).split())[:400]
-        reason = f"holds no agent that this version can build ({type(error).__name__}: {said})."
-        raise CheckpointError(folder, reason) from error
+        raise CheckpointError(folder, f"{fault}: {type(error).__name__}: {said}") from error
 
 
 class _Bounded(TorchFunctionMode):

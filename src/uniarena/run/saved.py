@@ -111,6 +111,10 @@ def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, 
             source,
             "holds an agent alone, without a run's configuration; use uniarena.Agent.load(path).act(obs).",
         )
+    if not isinstance(text, str):
+        raise CheckpointError(
+            source, f"is malformed: its configuration is a {type(text).__name__}, not text."
+        )
     tree = from_text(text, f"{source / 'manifest.json'} (config)").without("callbacks", "agent")
     if not trust and (names := imported(tree)):
         reason = f"would import {names[0]!r}. If you know where it comes from, load it with trust=True."

@@ -17,6 +17,7 @@ from uniarena import assembly, checkpoint, provenance
 from uniarena.analysis.statistics import summarize
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, dump, from_text, load, to_mapping
+from uniarena.envs.fit import compare_saved
 from uniarena.run.result import Result, SeedsReport
 from uniarena.run.saved import imported, only_secrets, owner
 from uniarena.run.surroundings import INTERRUPTED, OUT_OF_TIME, deadline, interrupts, messages, note_failure
@@ -117,7 +118,7 @@ def _resume(folder: Path, secrets: Sequence[str], quiet: bool, callbacks: Sequen
         trainer, notices = assembly.build_trainer(
             fresh, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
         )
-        _restore(trainer, state, source)
+        _restore(trainer, state, meta, source)
         record = provenance.write_provenance(folder, seed=exp.experiment.seed)
         trainer.meta["provenance"] = provenance.brief(folder, record)
         if not meta["exact"]:
@@ -129,14 +130,29 @@ def _resume(folder: Path, secrets: Sequence[str], quiet: bool, callbacks: Sequen
         return _fit(trainer, exp, folder, started)
 
 
-def _restore(trainer: Trainer, state: dict[str, Any], source: Path) -> None:
-    torch.set_num_threads(state["trainer"]["threads"])
+def _restore(trainer: Trainer, state: dict[str, Any], meta: Mapping[str, Any], source: Path) -> None:
+    """Put the trainer where the checkpoint was taken.
+
+    Raises:
+        CheckpointError: what was saved does not fit the run's configuration, or the environment that it makes now.
+    """
     try:
-        trainer.load_state_dict(state)
-    except (RuntimeError, ValueError, KeyError) as error:
+        with checkpoint.rebuilding(source, "does not fit the run's config.yaml"):
+            faults, bounds = compare_saved(meta["agent"], trainer.agent.spec)
+            if faults:
+                reason = "does not fit the environment that the run's config.yaml makes now: " + "; ".join(
+                    faults
+                )
+                raise CheckpointError(source, f"{reason}. Bring back the environment as it was.")
+            torch.set_num_threads(state["trainer"]["threads"])
+            trainer.load_state_dict(state)
+    except BaseException:
         trainer.close()
-        first = str(error).strip().replace("\n\t", " ")[:400]
-        raise CheckpointError(source, f"does not fit the run's config.yaml: {first}") from error
+        raise
+    for text in bounds:
+        log.warning(
+            "the environment's bounds are not those of the checkpoint, which goes on all the same: %s", text
+        )
 
 
 def train_seeds(
