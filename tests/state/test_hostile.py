@@ -463,6 +463,16 @@ def test_a_planted_config_runs_nothing(name: str, run: Path, tmp_path: Path, mon
     assert not (tmp_path / "owned").exists()
 
 
+def test_evaluating_writes_nowhere_that_the_checkpoint_names(run: Path, tmp_path: Path) -> None:
+    text = (run / "config.yaml").read_text()
+    config = yaml.safe_load(text)
+    config["environment"]["wrappers"] = [{"type": "RecordVideo", "folder": str(tmp_path / "owned")}]
+    folder = forged(run, tmp_path, lambda m: m["meta"].update(config=yaml.safe_dump(config)))
+    before = snapshot(tmp_path)
+    assert uniarena.evaluate(folder, episodes=1).episodes == 1
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("config", [3, None, ["x"], {"a": 1}])
 def test_a_config_that_is_no_text_is_refused(config: Any, run: Path, tmp_path: Path) -> None:
     folder = forged(run, tmp_path, lambda m: m["meta"].update(config=config))

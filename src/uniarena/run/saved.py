@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,11 @@ def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, 
         raise CheckpointError(source, reason)
     overrides = only_secrets(tree, secrets)
     tree.put("experiment", Section(tree.get("experiment", {})).without("loggers"), tree.where("experiment"))
-    return Agent.load(source, trust=trust), load([tree], overrides)
+    exp = load([tree], overrides)
+    # a recorder of the training's would write where the checkpoint says
+    wrappers = tuple(each for each in exp.environment.wrappers if each["type"] != "record_video")
+    exp = replace(exp, environment=replace(exp.environment, wrappers=wrappers))
+    return Agent.load(source, trust=trust), exp
 
 
 def only_secrets(tree: Section, secrets: Sequence[str]) -> list[str]:
