@@ -352,16 +352,16 @@ class Agent:
             trust: allow a checkpoint that names your own `module:Class` to import it.
 
         Raises:
-            CheckpointError: nothing whole is there, or it needs `trust`.
+            CheckpointError: nothing whole is there, it needs `trust`, or it holds no agent that can be built.
         """
         folder = checkpoint.locate(Path(path))
-        meta = checkpoint.read_meta(folder)
-        spec = dict(meta["agent"])
-        checkpoint.check_trust(spec, folder, trust)
-        spec["device"] = device or (spec["device"] if _available(spec["device"]) else "cpu")
-        state, _ = checkpoint.load(folder, only=("agent",))
-        agent = cls(spec)
-        agent.load_state_dict(state["agent"])
+        state, meta = checkpoint.load(folder, only=("agent",))
+        with checkpoint.rebuilding(folder, "holds no agent that can be built here", state):
+            spec = dict(meta["agent"])
+            checkpoint.check_trust(spec, folder, trust)
+            spec["device"] = device or (spec["device"] if _available(spec["device"]) else "cpu")
+            agent = cls(spec)
+            agent.load_state_dict(state["agent"])
         return agent
 
     def export(self, path: str | Path, format: str = "onnx") -> Path:
@@ -371,8 +371,6 @@ class Agent:
         from uniarena.export.onnx import export_onnx  # type: ignore[import-not-found,unused-ignore]
 
         return export_onnx(self, Path(path))
-
-    # -- details -----------------------------------------------------------------------------------------------------
 
 
 def _available(device: str) -> bool:

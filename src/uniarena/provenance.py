@@ -8,6 +8,7 @@ out. A machine without git, or a folder that is no repository, is recorded as su
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import shlex
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,10 +27,11 @@ from typing import Any
 
 from uniarena.config import ConfigError
 
-__all__ = ["create_run_folder", "discard_if_empty", "redact", "setup_logging", "write_provenance"]
+__all__ = ["brief", "create_run_folder", "discard_if_empty", "redact", "setup_logging", "write_provenance"]
 
 BLANK = "<redacted>"
 LOG, RECORD = "run.log", "provenance.json"
+LOCK = "run.lock"  # `checkpoint.lock` has the same name: to import it from there would cost that of torch
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED", "MUJOCO_GL")
 _SOURCES = frozenset((".py", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".sh"))
 _MAX_SOURCE, _MAX_DIFF = 100_000, 5_000_000  # bytes
@@ -90,9 +92,10 @@ def _safe(name: str) -> str:
 
 
 def discard_if_empty(folder: Path) -> None:
-    """Remove the folder of a run that never began, that is when it holds nothing but its log."""
-    if {path.name for path in folder.iterdir()} <= {LOG}:
-        (folder / LOG).unlink(missing_ok=True)
+    """Remove the folder of a run that never began, that is when it holds nothing but its log and its lock."""
+    if {path.name for path in folder.iterdir()} <= {LOG, LOCK}:
+        for name in (LOG, LOCK):
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 
 
@@ -130,8 +133,22 @@ def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None =
     content = {**record, "resumed": []} if earlier is None else earlier
     if earlier is not None:
         earlier["resumed"].append(record)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary = path.with_name(f".{path.name}.tmp")  # a full disk must not cost the record of earlier starts
+    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
     return record
+
+
+def brief(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint keeps of a record of `write_provenance`: with its config, enough to build its experiment again.
+
+    The diff itself stays in the run's folder, and is named with its sha256.
+    """
+    kept = {name: record[name] for name in ("run", "started", "command", "seed", "python", "platform")}
+    git = {name: value for name, value in record["git"].items() if name != "untracked"}
+    if "diff" in git:
+        git["diff_sha256"] = hashlib.sha256((folder / git["diff"]).read_bytes()).hexdigest()
+    return {**kept, "git": git}
 
 
 def _packages() -> dict[str, str]:
@@ -267,6 +284,22 @@ class _Formatter(logging.Formatter):
         return redact(super().format(record), code=True)
 
 
+class _LogFile(logging.FileHandler):
+    """A full disk costs one line on the terminal, not a traceback for every message."""
+
+    _told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(OSError, ValueError):  # stderr may go to the same disk
+                print(f"warning: {self.baseFilename} cannot be written: {sys.exc_info()[1]}", file=sys.stderr)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 class _Console(logging.Handler):
     """To whatever `sys.stderr` is at that moment: a progress display puts its own there."""
 
@@ -288,7 +321,7 @@ def setup_logging(folder: Path, quiet: bool = False) -> Callable[[], None]:
     """
     logger = logging.getLogger("uniarena")
     try:
-        file = logging.FileHandler(folder / LOG, encoding="utf-8")
+        file = _LogFile(folder / LOG, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"{folder / LOG} cannot be written: {error.strerror}.",

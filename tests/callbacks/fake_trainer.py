@@ -38,6 +38,9 @@ class FakeAgent:
         self.model, self.device = TinyModel(), torch.device("cpu")
         self.actor = SimpleNamespace(pick=self.pick, initial_state=torch.zeros)
 
+    def save(self, path: Path) -> Path:
+        return checkpoint.save(path, {"agent": {}}, {"kind": "agent"})
+
     def pick(self, obs, state, is_first, deterministic, generator):
         self.seen.append((obs.clone() if isinstance(obs, torch.Tensor) else obs, is_first.clone()))
         state = torch.where(is_first, torch.zeros(()), state) + 1

@@ -1,6 +1,5 @@
 """When checkpoints are written, which are kept, and what happens when the disk refuses."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -147,25 +146,134 @@ def test_after_going_back_the_checkpoints_of_the_branch_given_up_go_first(tmp_pa
     assert checkpoint.newest(tmp_path / "checkpoints")[0].name == "456"
 
 
-def test_a_full_disk_does_not_end_training_but_the_last_save_must_succeed(
+class Disk:
+    """Refuses saves of a fake trainer while it is full."""
+
+    def __init__(self, trainer: FakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full, self.tried, self.room = True, [], 0
+        self._save = trainer.save
+        self.trainer = trainer
+        monkeypatch.setattr(trainer, "save", self.save)
+
+    def save(self, kind: str) -> Path | None:
+        folder = self.trainer.run_dir / "checkpoints"  # type: ignore[operator]
+        self.tried.append((kind, self.trainer.counters.env_steps))
+        held = len(list(folder.iterdir())) if folder.is_dir() else 0
+        if self.full and held > self.room:
+            raise CheckpointError(folder, "could not be written (No space left on device)")
+        return self._save(kind)
+
+
+def test_a_full_disk_does_not_end_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    callback = Checkpoint(every_env_steps=100)
-    trainer = FakeTrainer(callback, run_dir=tmp_path).start()
+    callback, clock = Checkpoint(every_env_steps=300), Clock()
+    callback.clock = clock
+    trainer = FakeTrainer(callback, run_dir=tmp_path, total=5000).start()
     trainer.iterate(eval__return_mean=1.0)
-
-    def refuse(kind: str) -> None:
-        raise CheckpointError(tmp_path / "x", "could not be written (No space left on device)")
-
-    monkeypatch.setattr(trainer, "save", refuse)
-    with caplog.at_level(logging.ERROR):
-        trainer.iterate(eval__return_mean=2.0)
-    assert caplog.text.count("training goes on") == 2 and callback.best_value == 1.0
-    with pytest.raises(CheckpointError, match="No space left"):
-        trainer.end()
-    monkeypatch.undo()
+    disk = Disk(trainer, monkeypatch)
+    trainer.iterate()
     trainer.iterate(eval__return_mean=2.0)
-    assert trainer.saved[-2:] == [("best", 300), ("step", 300)]
+    assert disk.tried == [("best", 300), ("step", 300)] and callback.best_value == 1.0
+    assert caplog.text.count("training goes on") == 1 and "No space left" in caplog.text
+    disk.tried.clear()
+    for _ in range(8):  # tried again, ever more rarely beside those that are due
+        clock.now += 6.0
+        trainer.iterate()
+    assert disk.tried == [("safety", 500), ("step", 600), ("step", 900)]
+    assert caplog.text.count("training goes on") == 1
+    disk.full = False
+    clock.now += 90.0
+    trainer.iterate()
+    assert trainer.saved[-1] == ("step", 1200) and "are written again" in caplog.text
+    trainer.iterate()
+    assert trainer.saved[-1] == ("step", 1200)
+
+
+def test_a_failed_save_is_tried_again_at_the_next_boundary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = FakeTrainer(Checkpoint(every_env_steps=300, best=None), run_dir=tmp_path).start()
+    disk = Disk(trainer, monkeypatch)
+    disk.room = -1
+    trainer.run(300)
+    disk.full = False
+    trainer.iterate()
+    assert disk.tried == [("step", 300), ("safety", 400)] and names(trainer) == ["400"]
+
+
+def test_the_last_save_makes_room_by_what_would_go_anyway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = FakeTrainer(
+        Checkpoint(every_env_steps=100, best=None, keep_last=2), run_dir=tmp_path, total=350
+    ).start()
+    trainer.run(300)
+    disk = Disk(trainer, monkeypatch)
+    disk.room = 1
+    trainer.run(350)
+    trainer.end()
+    assert names(trainer) == ["300", "352"] and trainer.saved[-1][0] == "final"
+
+
+def test_the_only_whole_checkpoint_is_never_given_up_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = FakeTrainer(
+        Checkpoint(every_env_steps=100, best=None, keep_last=1), run_dir=tmp_path, total=350
+    ).start()
+    trainer.run(300)
+    (tmp_path / "checkpoints" / "300" / "state.json").write_text("{}")
+    checkpoint.save(tmp_path / "checkpoints" / "250", {}, {"kind": "step", "counters": {"env_steps": 250}})
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Disk(trainer, monkeypatch)
+    trainer.run(350)
+    with pytest.raises(CheckpointError):
+        trainer.end()
+    assert checkpoint.newest(tmp_path / "checkpoints")[0].name == "250"
+
+
+def test_a_last_save_that_fails_says_where_everything_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    callback = Checkpoint(every_env_steps=300, best=None)
+    trainer = FakeTrainer(callback, run_dir=tmp_path / "run", total=400).start()
+    trainer.run(300)
+    disk = Disk(trainer, monkeypatch)
+    trainer.iterate()
+    with pytest.raises(CheckpointError, match="No space left") as caught:
+        trainer.end()
+    notes = "\n".join(caught.value.__notes__)
+    assert "reached 400 env steps" in notes
+    assert str(tmp_path / "run" / "checkpoints" / "300") in notes
+    (saved,) = (tmp_path / "elsewhere").glob("uniarena-*/run-400")
+    assert str(saved) in notes and checkpoint.read_meta(saved)["kind"] == "agent"
+    disk.full = False  # nothing of it was lost from memory
+    trainer.end()
+    assert names(trainer) == ["300", "400"]
+
+
+def test_some_checkpoints_are_kept_for_ever(tmp_path: Path) -> None:
+    callback = Checkpoint(every_env_steps=100, best=None, keep_last=2, keep_every_env_steps=250)
+    trainer = FakeTrainer(callback, run_dir=tmp_path, total=1200).start()
+    trainer.run(1200)
+    assert names(trainer) == ["1000", "1100", "1200", "300", "500", "800"]
+
+
+def test_a_safety_checkpoint_is_not_kept_for_ever(tmp_path: Path) -> None:
+    callback, clock = (
+        Checkpoint(every_env_steps=200, best=None, keep_last=1, keep_every_env_steps=100),
+        Clock(),
+    )
+    callback.clock = clock
+    trainer = FakeTrainer(callback, run_dir=tmp_path, total=1200).start()
+    clock.now += 601.0
+    trainer.iterate()
+    assert names(trainer) == ["100"]
+    trainer.run(400)
+    assert names(trainer) == ["200", "400"]
 
 
 def test_without_a_run_folder_nothing_happens() -> None:
@@ -176,7 +284,14 @@ def test_without_a_run_folder_nothing_happens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("keep_last", 0), ("every_env_steps", 0), ("safety_minutes", 0), ("mode", "best")]
+    ("field", "value"),
+    [
+        ("keep_last", 0),
+        ("keep_every_env_steps", 0),
+        ("every_env_steps", 0),
+        ("safety_minutes", 0),
+        ("mode", "best"),
+    ],
 )
 def test_impossible_settings_are_refused(field: str, value: object) -> None:
     with pytest.raises(ConfigError, match=field):

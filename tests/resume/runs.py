@@ -96,6 +96,7 @@ def _command(arguments: tuple[str, ...], disturb: str) -> None:
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """Leave out what takes longer than these short runs and is tested elsewhere."""
     patch.setattr(provenance, "write_provenance", lambda *_, **__: {})
+    patch.setattr(provenance, "brief", lambda *_: {})
     patch.setattr(os, "fsync", lambda file: None)
 
 

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.state.forging import seal
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError, files, load, newest, read_meta, save
 from uniarena.checkpoint.codec import Aside, decode, encode
@@ -344,10 +345,10 @@ def test_files_of_another_length_are_found(name: str, damage: str, tmp_path: Pat
 
 
 def test_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "VERSION", 2)
+    monkeypatch.setattr(files, "VERSION", 3)
     save(tmp_path / "c", {}, {})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"format version 2; this version reads up to 1\. Upgrade"):
+    with pytest.raises(CheckpointError, match=r"format version 3, .*; this version reads up to 2\. Upgrade"):
         load(tmp_path / "c")
 
 
@@ -355,12 +356,7 @@ def forge(folder: Path, document: object) -> None:
     """A checkpoint by someone who knows the format: hashes fit, the content does not."""
     save(folder, {"agent": {"x": torch.ones(2)}}, {})
     (folder / "state.json").write_text(json.dumps(document))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["sha256"]
-    path = folder / "state.json"
-    manifest["files"]["state.json"] = {"bytes": path.stat().st_size, "sha256": files._sha256(path)}
-    manifest["sha256"] = files.hashlib.sha256(files._render(manifest)).hexdigest()
-    (folder / "manifest.json").write_bytes(files._render(manifest))
+    seal(folder)
 
 
 @pytest.mark.parametrize(
@@ -558,4 +554,12 @@ def test_import_paths_need_trust(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"would import 'my_package\.nets:Net'.*trust=True"):
         checkpoint.check_trust(spec, tmp_path, trust=False)
     checkpoint.check_trust(spec, tmp_path, trust=True)
-    checkpoint.check_trust({"policy": {"network": "mlp", "note": "ratio 1:2"}}, tmp_path, trust=False)
+    harmless = {
+        "policy": {"network": "mlp"},
+        "device": "cuda:1",
+        "observation_space": {"spaces": [["a:b", {}]]},
+    }
+    checkpoint.check_trust(harmless, tmp_path, trust=False)
+    for odd in ("os:1", "my module:Net", "a/b:c", " os:system"):
+        with pytest.raises(CheckpointError, match="would import"):
+            checkpoint.check_trust({"policy": [{"network": odd}]}, tmp_path, trust=False)

@@ -15,16 +15,16 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from uniarena.batch import Rollout
-from uniarena.buffers.chunk import Chunk, as_array, flags_of
+from uniarena.buffers.chunk import Chunk, flags_of
 from uniarena.buffers.finals import FinalStore
 from uniarena.buffers.flags import FINAL, OK, STOP, TERMINATED, VALID
 from uniarena.buffers.gather import gather
 from uniarena.buffers.layout import make_layout
 from uniarena.buffers.memory import Memory, announce
 from uniarena.buffers.running import PlainSteps, Running
+from uniarena.buffers.segments import Segments
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.writer import RowWriter
 
@@ -90,7 +90,7 @@ class Ring:
         self._until_grid = self.until.reshape(shape if len(self.until) else 0)
         self._plain = PlainSteps(1, self.columns)
         self.cursor, self.size = 0, 0
-        self._running = Running(self.columns)
+        self._running, self._segments = Running(self.columns), Segments()
         self._unchecked = TO_CHECK if self.stacked else 0
 
     @property
@@ -250,6 +250,7 @@ class Ring:
         """The episode of a column ends at a position, or one row before where that row's successor is not known."""
         row = position % self.rows
         begin = max(position - int(self._age_grid[row, column]), self.oldest)
+        self._segments.changed_from(begin)
         known = self._flag_grid[row, column] & OK
         rows = np.arange(begin, position + 1) % self.rows
         self._until_grid[rows, column] = position if known else position - 1
@@ -311,23 +312,15 @@ class Ring:
 
     # -- state ---------------------------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, Any]:
-        """The rows that were written, and nothing of the memory beyond. Tensors of a full ring share its memory: write
-        them out, or copy them, before the next `add`.
+        """The rows that were written, in segments, and nothing of the memory beyond. The tensors share the ring's
+        memory: write them out, or copy them, before the next `add`.
         """
-        used = min(self.cursor + 1, self.rows) * self.columns
-        final = self.final[:used][(self.flags[:used] & FINAL) != 0]
-        arrays = {"rows": self.table, "flags": self.flags, "reward": self.reward, **self._books()}
         return {
             "layout": self._signature(),
             "cursor": self.cursor,
             "running": self._running.state_dict(),
             "unchecked": self._unchecked,
-            **{name: torch.from_numpy(array[:used]) for name, array in arrays.items()},
-            "frames": [torch.from_numpy(each[:used]) for each in self.frames],
-            "finals": {
-                "rows": torch.from_numpy(self.finals.table[final]),
-                "frames": [torch.from_numpy(each[final]) for each in self.finals.frames],
-            },
+            "segments": self._segments.state(self),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -342,22 +335,16 @@ class Ring:
                 "capacity, number of environments, observation and action spaces, and extra fields."
             )
         self.cursor, self._unchecked = int(state["cursor"]), int(state["unchecked"])
-        used = min(self.cursor + 1, self.rows) * self.columns
-        self.flags[used:] = 0
-        targets = {"rows": self.table, "flags": self.flags, "reward": self.reward, **self._books()}
-        for name, target in targets.items():
-            target[:used] = as_array(state[name])
-        for target, saved in zip(self.frames, state["frames"], strict=True):
-            target[:used] = as_array(saved)
+        self._segments.load(self, state["segments"])
         self._running.load_state_dict(state["running"])
-        self.finals.clear()
-        places = self.finals.put_rows(
-            as_array(state["finals"]["rows"]), [as_array(each) for each in state["finals"]["frames"]]
-        )
-        self.final[:used][(self.flags[:used] & FINAL) != 0] = places
         self.size = int(np.count_nonzero(self.flags & OK))
         if self.cursor:
             self._writer.reopen(self.cursor % self.rows)
+
+    def parts(self) -> dict[str, np.ndarray]:
+        """Arrays `[places, …]` that make up a row, by name."""
+        frames = {f"frames.{k}": each for k, each in enumerate(self.frames)}
+        return {"rows": self.table, "flags": self.flags, "reward": self.reward, **self._books(), **frames}
 
     def _books(self) -> dict[str, np.ndarray]:
         found = {"age": self.age} if len(self.age) else {}

@@ -4,9 +4,11 @@ for bit.
 
 from __future__ import annotations
 
+import copy
 import enum
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,14 +22,42 @@ _TORCH_DTYPES = frozenset(
     for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()  # noqa: SIM905
 )
 _NUMPY_DTYPES = frozenset(np.dtype(code) for code in ("?", "u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8"))
+_DTYPES = {str(d).removeprefix("torch."): d for d in vars(torch).values() if isinstance(d, torch.dtype)}
 _PLAIN_KINDS = "biufcSUmM"  # NumPy kinds whose bytes are their value
 
 
+class Segment(dict[str, Any]):
+    """Part of a large state that is written into a file of its own, by name of what it holds.
+
+    Checkpoints side by side share that file as long as the stamp is the same. Whoever changes the content changes the
+    stamp. A copy made by something that only knows dicts loses the stamp, and is written like any dict.
+
+    Args:
+        content: tensors and arrays by name.
+        stamp: at least 16 hexadecimal digits that no other content ever has.
+    """
+
+    def __init__(self, content: Mapping[str, Any], stamp: str | None) -> None:
+        super().__init__(content)
+        self.stamp = stamp
+
+    def __reduce__(self) -> Any:  # what copies it keeps the stamp
+        return type(self), (dict(self), self.stamp)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Segment:
+        return type(self)(copy.deepcopy(dict(self), memo), self.stamp)
+
+
 class Aside:
-    """Tensors taken out of a state, by name: contiguous, on the CPU, none sharing storage with another."""
+    """Tensors taken out of a state, by name: contiguous, on the CPU, none sharing storage with another.
+
+    Attributes:
+        segments: stamp and tensors of each segment, in order.
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self.segments: list[tuple[str, dict[str, Tensor]]] = []
         self._storages: set[int] = set()
 
     def add(self, data: Tensor, path: str) -> str:
@@ -74,6 +104,8 @@ def encode(value: Any, path: str, aside: Aside) -> Any:
     if isinstance(value, float):
         finite = value - value == 0.0
         return float(value) if finite else {TAG: "float", "hex": struct.pack(">d", value).hex()}
+    if isinstance(value, Segment) and value.stamp is not None:
+        return _encode_segment(value, path, aside)
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, aside)
     if isinstance(value, list):
@@ -83,6 +115,15 @@ def encode(value: Any, path: str, aside: Aside) -> Any:
     raise _unsavable(value, path, "turn it into dicts, lists, tuples, numbers, strings, arrays or tensors")
 
 
+def _encode_segment(value: Segment, path: str, aside: Aside) -> dict[str, Any]:
+    inside = Aside()
+    items = {name: encode(item, name, inside) for name, item in value.items()}
+    if inside.segments:
+        raise _unsavable(value, path, "a segment cannot hold another")
+    aside.segments.append((str(value.stamp), inside.tensors))
+    return {TAG: "segment", "in": len(aside.segments) - 1, "items": items}
+
+
 def _encode_mapping(value: Mapping[Any, Any], path: str, aside: Aside) -> dict[str, Any]:
     if all(type(key) is str for key in value) and TAG not in value:
         return {key: encode(item, _join(path, key), aside) for key, item in value.items()}
@@ -90,7 +131,7 @@ def _encode_mapping(value: Mapping[Any, Any], path: str, aside: Aside) -> dict[s
     for key, item in value.items():
         inside = Aside()
         pairs.append([encode(key, _join(path, key), inside), encode(item, _join(path, key), aside)])
-        if inside.tensors:
+        if inside.tensors or inside.segments:
             raise _unsavable(key, path, "a tensor cannot be the key of a dict")
     return {TAG: "dict", "items": pairs}
 
@@ -121,60 +162,84 @@ def _encode_array(value: np.ndarray, path: str, aside: Aside) -> dict[str, Any]:
     return {TAG: "array", "in": name, "dtype": data.dtype.str, "shape": list(data.shape)}
 
 
-def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+OpenSegment = Callable[[int], tuple[Mapping[str, Tensor], str | None]]
+"""Number of a segment → its tensors and its stamp."""
+
+
+def decode(value: Any, tensors: Mapping[str, Tensor], open_segment: OpenSegment | None = None) -> Any:
     """What `encode` was given.
 
     Raises:
-        ValueError, LookupError, TypeError: `value` was not made by `encode`.
+        ValueError, LookupError, TypeError, RuntimeError: `value` was not made by `encode`.
     """
-    if isinstance(value, list):
-        return [decode(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if TAG not in value:
-        return {key: decode(item, tensors) for key, item in value.items()}
-    return _DECODERS[value[TAG]](value, tensors)
+    return _Decoder(tensors, open_segment)(value)
 
 
-def _decode_tensor(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Tensor:
-    data = tensors[value["in"]]
-    if "dtype" not in value:
-        return data
-    dtype = getattr(torch, value["dtype"])
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{value['dtype']!r} is no tensor dtype")
-    return data.view(dtype).reshape(value["shape"])
+class _Decoder:
+    """Every tensor is given out once, as it was put in: a forged state cannot multiply what it holds."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], open_segment: OpenSegment | None = None) -> None:
+        self._tensors, self._open = dict(tensors), open_segment
+        self._opened: set[int] = set()
+
+    def __call__(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if TAG not in value:
+            return {key: self(item) for key, item in value.items()}
+        return _DECODERS[value[TAG]](self, value)
+
+    def take(self, name: str) -> Tensor:
+        return self._tensors.pop(name)
+
+    def tensor(self, value: Mapping[str, Any]) -> Tensor:
+        data = self.take(value["in"])
+        return data if "dtype" not in value else data.view(_DTYPES[value["dtype"]]).reshape(value["shape"])
+
+    def array(self, value: Mapping[str, Any]) -> np.ndarray:
+        data = self.take(value["in"]).numpy()
+        if "dtype" not in value:
+            return data
+        dtype, shape = _plain_dtype(value["dtype"]), value["shape"]
+        if dtype.itemsize * math.prod(shape) != data.nbytes:
+            raise ValueError(f"{data.nbytes} bytes for an array {shape} of {dtype}")
+        return np.ndarray(shape, dtype=dtype, buffer=bytearray(data.tobytes()))
+
+    def scalar(self, value: Mapping[str, Any]) -> Any:
+        data, dtype = bytes.fromhex(value["hex"]), _plain_dtype(value["dtype"])
+        if dtype.itemsize != len(data):
+            raise ValueError(f"{len(data)} bytes for a scalar of {dtype}")
+        return np.frombuffer(data, dtype=dtype)[0] if data else dtype.type()
+
+    def segment(self, value: Mapping[str, Any]) -> Segment:
+        if self._open is None or value["in"] in self._opened:
+            raise ValueError(f"segment {value['in']!r} is not to be had here")
+        self._opened.add(value["in"])
+        tensors, stamp = self._open(value["in"])
+        return Segment(_Decoder(tensors)(value["items"]), stamp)
+
+    def pairs(self, value: Mapping[str, Any]) -> dict[Any, Any]:
+        return {decode(key, {}): self(item) for key, item in value["items"]}
 
 
-def _decode_array(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> np.ndarray:
-    data = tensors[value["in"]].numpy()
-    if "dtype" not in value:
-        return data
-    return np.ndarray(value["shape"], dtype=_plain_dtype(value["dtype"]), buffer=bytearray(data.tobytes()))
-
-
-def _decode_scalar(value: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    data, dtype = bytes.fromhex(value["hex"]), _plain_dtype(value["dtype"])
-    if dtype.itemsize != len(data):
-        raise ValueError(f"{len(data)} bytes for a scalar of {dtype}")
-    return np.frombuffer(data, dtype=dtype)[0] if data else dtype.type()
-
-
-def _plain_dtype(text: str) -> np.dtype[Any]:
-    dtype = np.dtype(text)
-    if dtype.kind not in _PLAIN_KINDS:
+def _plain_dtype(text: Any) -> np.dtype[Any]:
+    dtype = np.dtype(text) if isinstance(text, str) else None
+    if dtype is None or dtype.kind not in _PLAIN_KINDS:
         raise ValueError(f"{text!r} is no dtype of plain numbers or text")
     return dtype
 
 
-_DECODERS = {
-    "tensor": _decode_tensor,
-    "array": _decode_array,
-    "scalar": _decode_scalar,
-    "tuple": lambda value, tensors: tuple(decode(item, tensors) for item in value["items"]),
-    "dict": lambda value, tensors: {decode(k, {}): decode(item, tensors) for k, item in value["items"]},
-    "int": lambda value, tensors: int(value["hex"], 16),
-    "float": lambda value, tensors: struct.unpack(">d", bytes.fromhex(value["hex"]))[0],
+_DECODERS: dict[str, Callable[[_Decoder, Mapping[str, Any]], Any]] = {
+    "tensor": _Decoder.tensor,
+    "array": _Decoder.array,
+    "scalar": _Decoder.scalar,
+    "segment": _Decoder.segment,
+    "dict": _Decoder.pairs,
+    "tuple": lambda decoder, value: tuple(decoder(item) for item in value["items"]),
+    "int": lambda decoder, value: int(value["hex"], 16),
+    "float": lambda decoder, value: struct.unpack(">d", bytes.fromhex(value["hex"]))[0],
 }
 
 

@@ -1,17 +1,14 @@
-"""Writing and reading one checkpoint folder. The format is described in `uniarena.checkpoint`."""
+"""Writing one checkpoint folder. The format is described in `uniarena.checkpoint`."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,37 +16,28 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from uniarena.checkpoint.codec import Aside, decode, encode
-
-FORMAT, VERSION = "uniarena-checkpoint", 1
-MANIFEST, STATE, TENSORS = "manifest.json", "state.json", ".safetensors"
-
-_KEY = re.compile(r"[\w.-]+")
-_LOADING_ERRORS = (
-    OSError,
-    SafetensorError,
-    ValueError,
-    TypeError,
-    LookupError,
-    RecursionError,
-    OverflowError,
+from uniarena.checkpoint.codec import Aside, encode
+from uniarena.checkpoint.manifest import (
+    FORMAT,
+    KEY,
+    LARGEST,
+    MANIFEST,
+    SEGMENT,
+    STATE,
+    TENSORS,
+    VERSION,
+    CheckpointError,
+    digest_of,
+    read_manifest,
+    render,
+    sha256,
 )
 
-
-class CheckpointError(ValueError):
-    """A checkpoint cannot be written, found, read or trusted.
-
-    Attributes:
-        path: the file or folder at fault.
-        reason: what is wrong with it.
-    """
-
-    def __init__(self, path: Path | str, reason: str) -> None:
-        super().__init__(f"{path}: {reason}")
-        self.path, self.reason = Path(path), reason
+NEIGHBOURS = 3
+"""Checkpoints beside a new one, the latest first, in which unchanged segments are looked for."""
 
 
 def save(folder: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any]) -> Path:
@@ -64,6 +52,9 @@ def save(folder: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any]) 
     Raises:
         CheckpointError: the disk refused, the target is not a checkpoint, or a value cannot be saved (its
             place is named). What was there before is untouched.
+
+    Segments (`codec.Segment`) that a checkpoint beside this one holds are not written again: their files are linked,
+    and their digests taken over from its manifest. Where a file system has no hard links, they are written.
     """
     folder = Path(folder)
     mark = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -78,8 +69,8 @@ def save(folder: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any]) 
         raise CheckpointError(
             folder, f"could not be written ({error}); free space or choose another place."
         ) from error
-    except (TypeError, RecursionError) as error:
-        raise CheckpointError(folder, f"could not be written: {error}") from error
+    except (TypeError, RecursionError, MemoryError) as error:
+        raise CheckpointError(folder, f"could not be written: {error or type(error).__name__}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return folder
@@ -98,43 +89,96 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _write(folder: Path, state: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    document: dict[str, Any] = {}
-    asides: dict[str, Aside] = {}
-    for key, value in state.items():
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
-            raise TypeError(f"top-level key {key!r} names a file: use letters, digits, '_', '-' and '.'.")
-        asides[key] = Aside()
-        try:
-            document[key] = encode(value, "", asides[key])
-        except TypeError as error:
-            raise TypeError(f"in {key!r}: {error}") from error
+    document, asides = _encoded(state)
     leftover = Aside()
     encoded_meta = encode(dict(meta), "", leftover)
-    if leftover.tensors:
+    if leftover.tensors or leftover.segments:
         raise TypeError(
-            f"meta holds a tensor or array at {next(iter(leftover.tensors))!r}; it takes plain data only."
+            f"meta holds a tensor or array at {next(iter(leftover.tensors), '?')!r}; it takes plain data only."
         )
     _write_bytes(folder / STATE, json.dumps(document, allow_nan=False, separators=(",", ":")).encode())
-    mode = (folder / STATE).stat().st_mode
+    files = {STATE: _entry(folder / STATE)}
+    known = _segments_nearby(folder.parent) if any(aside.segments for aside in asides.values()) else {}
     for key, aside in asides.items():
         if aside.tensors:
-            path = folder / f"{key}{TENSORS}"
-            save_file(aside.tensors, path)
-            path.chmod(mode)  # the library makes files that only their owner can read
-            _fsync(path)
-    files = {p.name: {"bytes": p.stat().st_size, "sha256": _sha256(p)} for p in sorted(folder.iterdir())}
+            files[f"{key}{TENSORS}"] = _write_tensors(folder / f"{key}{TENSORS}", aside.tensors)
+        for index, (stamp, tensors) in enumerate(aside.segments):
+            path = folder / SEGMENT.format(key=key, index=index)
+            if stamp in known and _linked(known[stamp][0], path, known[stamp][1]["bytes"]):
+                files[path.name] = known[stamp][1]
+            else:
+                files[path.name] = {**_write_tensors(path, tensors), "stamp": stamp}
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "created": time.time_ns(),
         "versions": _versions(),
         "keys": list(state),
-        "files": files,
+        "files": dict(sorted(files.items())),
         "meta": encoded_meta,
     }
-    manifest["sha256"] = hashlib.sha256(_render(manifest)).hexdigest()
-    _write_bytes(folder / MANIFEST, _render(manifest))
+    manifest["sha256"] = digest_of(manifest)
+    content = render(manifest)
+    if len(content) > LARGEST:
+        raise TypeError(
+            f"meta takes {len(content):,} bytes; it is for counters and settings, up to {LARGEST:,}."
+        )
+    _write_bytes(folder / MANIFEST, content)
     _fsync(folder)
+
+
+def _encoded(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Aside]]:
+    """The state as JSON data, and the tensors of each of its top-level keys."""
+    document: dict[str, Any] = {}
+    asides: dict[str, Aside] = {}
+    for key, value in state.items():
+        if not isinstance(key, str) or not KEY.fullmatch(key):
+            raise TypeError(f"top-level key {key!r} names a file: use letters, digits, '_', '-' and '.'.")
+        asides[key] = Aside()
+        try:
+            document[key] = encode(value, "", asides[key])
+        except TypeError as error:
+            raise TypeError(f"in {key!r}: {error}") from error
+    return document, asides
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Write a safetensors file → its entry in the manifest."""
+    save_file(tensors, path)
+    path.chmod((path.parent / STATE).stat().st_mode)  # the library makes files that only their owner can read
+    _fsync(path)
+    return _entry(path)
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
+
+
+def _segments_nearby(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Stamp → file and entry of every segment in the latest checkpoints of a folder."""
+    dated = []
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and (path / MANIFEST).is_file():
+            dated.append((path.stat().st_mtime_ns, path))
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for _, path in sorted(dated, reverse=True)[:NEIGHBOURS]:
+        try:
+            entries = read_manifest(path)["files"]
+        except CheckpointError:
+            continue
+        found |= {e["stamp"]: (path / name, e) for name, e in entries.items() if "stamp" in e}
+    return found
+
+
+def _linked(source: Path, target: Path, size: int) -> bool:
+    """Link a file of another checkpoint to this one; False where that cannot be, or it is not what it was."""
+    try:
+        if source.is_symlink() or source.stat().st_size != size:
+            return False
+        os.link(source, target)
+    except OSError:  # gone, a file system without links, too many of them
+        return False
+    return True
 
 
 def _publish(temporary: Path, folder: Path, mark: str) -> None:
@@ -181,127 +225,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "unknown"
     return found
-
-
-def _render(manifest: Mapping[str, Any]) -> bytes:
-    return json.dumps(manifest, allow_nan=False, indent=1).encode() + b"\n"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def load(folder: Path | str, only: Sequence[str] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The state (or the top-level keys in `only`) and the meta of a checkpoint, after verifying what is read.
-
-    Raises:
-        CheckpointError: a file is missing, cut off, changed or malformed (it is named), a key is not there,
-            or the checkpoint was written by a newer version.
-    """
-    folder = Path(folder)
-    manifest = read_manifest(folder)
-    keys = manifest["keys"] if only is None else list(only)
-    for key in keys:
-        if key not in manifest["keys"]:
-            raise CheckpointError(folder, f"holds no {key!r}; it holds {', '.join(manifest['keys'])}.")
-    files = manifest["files"]
-    _verify(folder / STATE, files.get(STATE))
-    document = _guarded(folder / STATE, lambda: json.loads((folder / STATE).read_bytes()))
-    state = {}
-    for key in keys:
-        tensors = _read_tensors(folder / f"{key}{TENSORS}", files)
-        state[key] = _guarded(folder / STATE, partial(_decode_key, document, key, tensors))
-    return state, _guarded(folder / MANIFEST, lambda: decode(manifest["meta"], {}))
-
-
-def _read_tensors(path: Path, files: Mapping[str, Any]) -> dict[str, Tensor]:
-    if path.name not in files:
-        return {}
-    _verify(path, files[path.name])
-    loaded = _guarded(path, lambda: load_file(path))
-    return {
-        name: tensor.clone() for name, tensor in loaded.items()
-    }  # what the library gives is backed by the file
-
-
-def _decode_key(document: Mapping[str, Any], key: str, tensors: Mapping[str, Tensor]) -> Any:
-    return decode(document[key], tensors)
-
-
-def verify(folder: Path) -> None:
-    """Check every file of a checkpoint against its manifest.
-
-    Raises:
-        CheckpointError: naming the file at fault.
-    """
-    for name, expected in read_manifest(folder)["files"].items():
-        _verify(folder / name, expected)
-
-
-def read_meta(folder: Path | str) -> dict[str, Any]:
-    """What `save` was given as `meta`; only the manifest is read.
-
-    Raises:
-        CheckpointError: the manifest is missing or damaged.
-    """
-    manifest = read_manifest(Path(folder))
-    meta: dict[str, Any] = _guarded(Path(folder) / MANIFEST, lambda: decode(manifest["meta"], {}))
-    return meta
-
-
-def written_at(folder: Path | str) -> int:
-    """When a checkpoint was written, in ns since 1970.
-
-    Raises:
-        CheckpointError: the manifest is missing or damaged.
-    """
-    return int(read_manifest(Path(folder))["created"])
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest as JSON data, after checking that it is intact.
-
-    Raises:
-        CheckpointError: it is missing, damaged or of a newer format.
-    """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise CheckpointError(path, "is missing, so this is no whole checkpoint.")
-    raw = _guarded(path, path.read_bytes)
-    manifest = _guarded(path, lambda: json.loads(raw))
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise CheckpointError(path, "is not the manifest of a checkpoint.")
-    body = {name: value for name, value in manifest.items() if name != "sha256"}
-    # The rendering is canonical, so any changed byte shows, also one between the values.
-    digest = _guarded(path, lambda: hashlib.sha256(_render(body)).hexdigest())
-    if digest != manifest.get("sha256") or _render(manifest) != raw:
-        raise CheckpointError(path, "is damaged: its content does not match its sha256.")
-    if manifest["version"] > VERSION:
-        found = manifest["version"]
-        raise CheckpointError(
-            path, f"has format version {found}; this version reads up to {VERSION}. Upgrade."
-        )
-    return manifest
-
-
-def _verify(path: Path, expected: Any) -> None:
-    if not path.is_file():
-        raise CheckpointError(path, "is missing.")
-    size = path.stat().st_size
-    written = _guarded(path, lambda: (expected["bytes"], expected["sha256"]))
-    if size != written[0]:
-        raise CheckpointError(
-            path, f"has {size} bytes, {written[0]} were written: it was cut off or changed."
-        )
-    if _guarded(path, lambda: _sha256(path)) != written[1]:
-        raise CheckpointError(path, "is damaged: its sha256 differs from the manifest's.")
-
-
-def _guarded(path: Path, read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except CheckpointError:
-        raise
-    except _LOADING_ERRORS as error:
-        raise CheckpointError(path, f"cannot be read ({type(error).__name__}: {error}).") from error

@@ -7,14 +7,12 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from uniarena.checkpoint.files import MANIFEST, CheckpointError, read_manifest, verify
+from uniarena.checkpoint.manifest import MANIFEST, CheckpointError, read_manifest
+from uniarena.checkpoint.reading import verify
 
 _log = logging.getLogger(__name__)
-_IMPORT_PATH = re.compile(r"[\w./\\-]+:[A-Za-z_][\w.]*")
 
 
 def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
@@ -86,27 +84,6 @@ def locate(path: Path | str) -> Path:
         except CheckpointError as error:
             _log.warning("the best checkpoint cannot be used, taking the newest: %s", error)
     return newest(inside)[0]
-
-
-def check_trust(spec: Any, folder: Path, trust: bool) -> None:
-    """Refuse a description that would import code named by the checkpoint (`module:Class`), unless it is
-    trusted.
-
-    Raises:
-        CheckpointError: it names an import path and `trust` is false.
-    """
-    if trust:
-        return
-    if isinstance(spec, str):
-        if _IMPORT_PATH.fullmatch(spec):
-            reason = f"would import {spec!r}. If you know where it comes from, load it with trust=True."
-            raise CheckpointError(folder, reason)
-    elif isinstance(spec, Mapping):
-        for value in spec.values():
-            check_trust(value, folder, trust)
-    elif isinstance(spec, (list, tuple)):
-        for value in spec:
-            check_trust(value, folder, trust)
 
 
 def remove(folder: Path | str) -> None:

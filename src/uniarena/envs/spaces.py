@@ -6,6 +6,7 @@ Sequence) are refused by name unless an encoder that turns their values into arr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,9 @@ from uniarena.config import ConfigError
 
 MASK = "action_mask"
 """The reserved leaf of a dict observation that says which actions are allowed."""
+
+LARGEST = 2**28
+"""Numbers in a Box that is read from a file: of more, the bounds alone would fill the memory."""
 
 LEAVES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -182,23 +186,6 @@ def describe(space: Space[Any]) -> str:
     return str(space)
 
 
-def misfit(made_for: Space[Any], given: Space[Any]) -> str | None:
-    """How `given` differs from `made_for` in keys, kinds or shapes of its leaves; bounds may differ. None: it fits."""
-    ours, theirs = dict(leaf_spaces(made_for)), dict(leaf_spaces(given))
-    for name in {**ours, **theirs}:
-        own, other = ours.get(name), theirs.get(name)
-        if own is None or other is None or _kind(own) != _kind(other):
-            expected, got = ("nothing" if space is None else describe(space) for space in (own, other))
-            return f"{f'{name!r}: ' if name else ''}expected {expected}, got {got}"
-    return None
-
-
-def _kind(leaf: Space[Any]) -> tuple[Any, ...]:
-    """What a network for a leaf depends on."""
-    numbers = [np.asarray(getattr(leaf, name, 0)).tolist() for name in ("n", "nvec", "start")]
-    return type(leaf).__name__, leaf.shape, "" if leaf.dtype is None else leaf.dtype.kind, numbers
-
-
 def space_to_json(space: Space[Any]) -> dict[str, Any]:
     """Plain data that `space_from_json` turns back into an equal space. Infinite bounds become strings.
 
@@ -238,7 +225,7 @@ def space_from_json(data: dict[str, Any]) -> Space[Any]:
     """The space that `space_to_json` wrote.
 
     Raises:
-        ValueError: an unknown type.
+        ValueError: an unknown type, or a Box larger than any observation.
     """
     match data["type"]:
         case "Dict":  # pairs given as a list of tuples keep their order
@@ -247,6 +234,8 @@ def space_from_json(data: dict[str, Any]) -> Space[Any]:
             return spaces.Tuple([space_from_json(child) for child in data["spaces"]])
         case "Box":
             shape, dtype = tuple(data["shape"]), np.dtype(data["dtype"])
+            if math.prod(shape) > LARGEST:
+                raise ValueError(f"a Box of shape {shape} has more than {LARGEST:,} numbers")
             low, high = (_bound_from_json(data[key], shape, dtype) for key in ("low", "high"))
             return spaces.Box(low, high, shape, dtype.type)
         case "Discrete":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,21 @@ def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, 
             source,
             "holds an agent alone, without a run's configuration; use uniarena.Agent.load(path).act(obs).",
         )
+    if not isinstance(text, str):
+        raise CheckpointError(
+            source, f"is malformed: its configuration is a {type(text).__name__}, not text."
+        )
     tree = from_text(text, f"{source / 'manifest.json'} (config)").without("callbacks", "agent")
     if not trust and (names := imported(tree)):
         reason = f"would import {names[0]!r}. If you know where it comes from, load it with trust=True."
         raise CheckpointError(source, reason)
     overrides = only_secrets(tree, secrets)
     tree.put("experiment", Section(tree.get("experiment", {})).without("loggers"), tree.where("experiment"))
-    return Agent.load(source, trust=trust), load([tree], overrides)
+    exp = load([tree], overrides)
+    # a recorder of the training's would write where the checkpoint says
+    wrappers = tuple(each for each in exp.environment.wrappers if each["type"] != "record_video")
+    exp = replace(exp, environment=replace(exp.environment, wrappers=wrappers))
+    return Agent.load(source, trust=trust), exp
 
 
 def only_secrets(tree: Section, secrets: Sequence[str]) -> list[str]:
@@ -139,7 +148,17 @@ def only_secrets(tree: Section, secrets: Sequence[str]) -> list[str]:
 
 
 def imported(tree: Mapping[str, Any]) -> list[str]:
-    """What a saved config imports by path to make its environment."""
-    section = tree.get("environment", {})
-    names = [section.get("id"), *(wrapper.get("type") for wrapper in section.get("wrappers", ()))]
-    return [str(name) for name in names if ":" in str(name)]
+    """What a saved config imports by path to make its environment and to be read at all."""
+    found: list[str] = []
+    waiting: list[Any] = [tree.get("learner"), tree.get("environment")]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and ":" in value:
+            found.append(value)
+        elif isinstance(value, Mapping):
+            waiting += [
+                entry for key, entry in value.items() if key != "kwargs"
+            ]  # these go to the environment
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return found

@@ -17,6 +17,7 @@ from uniarena import assembly, checkpoint, provenance
 from uniarena.analysis.statistics import summarize
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, dump, from_text, load, to_mapping
+from uniarena.envs.fit import compare_saved
 from uniarena.run.result import Result, SeedsReport
 from uniarena.run.saved import imported, only_secrets, owner
 from uniarena.run.surroundings import INTERRUPTED, OUT_OF_TIME, deadline, interrupts, messages, note_failure
@@ -59,7 +60,7 @@ def train(
     assembly.check(exp)
     seed_globals(exp.experiment.seed)
     folder = _new_folder(exp, _name(exp), run_dir)
-    with messages(folder, quiet):
+    with checkpoint.locked(folder), messages(folder, quiet):
         try:
             trainer, notices = assembly.build_trainer(
                 exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
@@ -68,7 +69,8 @@ def train(
             provenance.discard_if_empty(folder)
             raise
         (folder / "config.yaml").write_text(dump(exp), encoding="utf-8")
-        provenance.write_provenance(folder, seed=exp.experiment.seed)
+        record = provenance.write_provenance(folder, seed=exp.experiment.seed)
+        trainer.meta["provenance"] = provenance.brief(folder, record)
         for text in (*exp.notices, *notices):
             log.warning(text)
         log.info("run folder: %s\n%s", folder, assembly.summary(trainer))
@@ -90,8 +92,13 @@ def resume(
         CheckpointError: no whole checkpoint is there, or it does not fit the run's configuration.
         ConfigError: a secret is missing, or another key is given.
     """
-    started = time.perf_counter()
     folder = _run_folder(Path(run))
+    with checkpoint.locked(folder):
+        return _resume(folder, secrets, quiet, callbacks)
+
+
+def _resume(folder: Path, secrets: Sequence[str], quiet: bool, callbacks: Sequence[Any]) -> Result:
+    started = time.perf_counter()
     saved = folder / "config.yaml"
     tree = from_text(saved.read_text(encoding="utf-8"), str(saved))
     exp = load([tree], only_secrets(tree, secrets))
@@ -111,8 +118,9 @@ def resume(
         trainer, notices = assembly.build_trainer(
             fresh, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
         )
-        _restore(trainer, state, source)
-        provenance.write_provenance(folder, seed=exp.experiment.seed)
+        _restore(trainer, state, meta, source)
+        record = provenance.write_provenance(folder, seed=exp.experiment.seed)
+        trainer.meta["provenance"] = provenance.brief(folder, record)
         if not meta["exact"]:
             notices.append("this checkpoint came between those due by env steps, and the environment cannot save its "
                            "state, so the run goes on, but not exactly as it would have")  # fmt: skip
@@ -122,14 +130,29 @@ def resume(
         return _fit(trainer, exp, folder, started)
 
 
-def _restore(trainer: Trainer, state: dict[str, Any], source: Path) -> None:
-    torch.set_num_threads(state["trainer"]["threads"])
+def _restore(trainer: Trainer, state: dict[str, Any], meta: Mapping[str, Any], source: Path) -> None:
+    """Put the trainer where the checkpoint was taken.
+
+    Raises:
+        CheckpointError: what was saved does not fit the run's configuration, or the environment that it makes now.
+    """
     try:
-        trainer.load_state_dict(state)
-    except (RuntimeError, ValueError, KeyError) as error:
+        with checkpoint.rebuilding(source, "does not fit the run's config.yaml"):
+            faults, bounds = compare_saved(meta["agent"], trainer.agent.spec)
+            if faults:
+                reason = "does not fit the environment that the run's config.yaml makes now: " + "; ".join(
+                    faults
+                )
+                raise CheckpointError(source, f"{reason}. Bring back the environment as it was.")
+            torch.set_num_threads(state["trainer"]["threads"])
+            trainer.load_state_dict(state)
+    except BaseException:
         trainer.close()
-        first = str(error).strip().replace("\n\t", " ")[:400]
-        raise CheckpointError(source, f"does not fit the run's config.yaml: {first}") from error
+        raise
+    for text in bounds:
+        log.warning(
+            "the environment's bounds are not those of the checkpoint, which goes on all the same: %s", text
+        )
 
 
 def train_seeds(

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import tree_leaves, tree_map
+from uniarena.envs.fit import differs_from
+from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
-from uniarena.envs.spaces import misfit
 from uniarena.seeding import preserved_globals, seed_globals
 
 __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
@@ -163,24 +164,22 @@ def evaluate_agent(
 
 
 def refuse_misfit(agent: Any, env: Env) -> None:
-    """Refuse an environment that an agent was not made for.
+    """Refuse an environment that an agent was not made for; other bounds alone are a notice.
 
     Raises:
         ValueError: what differs, and how to come by the right one.
     """
-    acts_in = getattr(getattr(agent, "action_map", None), "policy_space", None)
-    pairs = {
-        "observations": (getattr(agent, "observation_space", None), env.observation_space),
-        "actions": (acts_in, env.action_map.policy_space),
-    }
-    for what, (made_for, given) in pairs.items():
-        fault = None if made_for is None else misfit(made_for, given)
-        if fault is not None:
-            raise ValueError(
-                f"the {what} of {env.env_id} do not fit the agent: {fault}. Make the environment with the wrappers "
-                "that the agent was trained behind: uniarena.evaluate(run) does so by itself, and in a callback "
-                "trainer.env_factory(num_envs=1)."
-            )
+    faults, bounds = differs_from(agent, env)
+    for what, fault in faults.items():
+        raise ValueError(
+            f"the {what} of {env.env_id} do not fit the agent: {fault}. Make the environment with the wrappers "
+            "that the agent was trained behind: uniarena.evaluate(run) does so by itself, and in a callback "
+            "trainer.env_factory(num_envs=1)."
+        )
+    for what, change in bounds.items():
+        notice(
+            f"the bounds of the {what} of {env.env_id} are not those that the agent was made for: {change}"
+        )
 
 
 class _Tally:

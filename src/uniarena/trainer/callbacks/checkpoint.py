@@ -14,6 +14,8 @@ from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import Between, config
 from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.callbacks.retention import Shelf
+from uniarena.trainer.callbacks.trouble import Trouble, whereabouts
 from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
 
 __all__ = ["Checkpoint", "CheckpointConfig"]
@@ -30,6 +32,9 @@ class CheckpointConfig:
         None  # environment steps between checkpoints; None: only safety and final ones
     )
     keep_last: Count | None = 5  # newest ones kept beside the best; None: all
+    keep_every_env_steps: Count | None = (
+        None  # the first checkpoint at or after each multiple is kept for ever; None: none is
+    )
     best: str | None = "eval/return_mean"  # the figure that says which one is best; None: no best one
     mode: Literal["max", "min"] = "max"  # whether the best is the largest or the smallest
     safety_minutes: Annotated[float, Between(0, above=True)] = 10.0  # wall time between saves at the most
@@ -37,11 +42,15 @@ class CheckpointConfig:
 
 class Checkpoint:
     """Saves when due by environment steps, when the best evaluation so far was seen, at least every ten
-    minutes, when interrupted and at the end; keeps the last few and the best.
+    minutes, when interrupted and at the end; keeps the last few, the best and those that are kept for ever.
 
     Kinds given to `trainer.save`: `step` (due by environment steps: the only ones that may declare a reset
-    boundary), `best`, `safety` (wall clock), `interrupt`, `final`. A save that fails for want of space is
-    reported and tried again when next due; training goes on. Only the last one of a run must succeed.
+    boundary), `best`, `safety` (wall clock, or one that failed is tried again), `interrupt`, `final`.
+
+    A save that the disk refuses is reported once, and tried again at the end of the next iteration, then ever more
+    rarely; training goes on with all its state in memory. Only the last one of a run must succeed. Where it does not,
+    what retention would delete after it is deleted before it, and it is tried once more; then the agent alone is
+    written to the system's folder for temporary files, and the error says where everything is.
 
     Attributes:
         clock: seconds that only move forward; exchanged in tests.
@@ -57,6 +66,8 @@ class Checkpoint:
         self._before = (0, 0)  # env_steps and rows when the iteration began
         self._saved_at = -1
         self._saved_time = 0.0
+        self._trouble = Trouble()
+        self._shelf = Shelf(self.cfg.keep_last, self.cfg.keep_every_env_steps)
 
     def due(self, trainer: Any) -> bool:
         """Whether the chunk about to be collected ends at a checkpoint due by environment steps.
@@ -81,16 +92,17 @@ class Checkpoint:
         step_due = self._every.due(env_steps + trainer.counters.steps - rows)
         self._begin(trainer)
         self._save_if_best(trainer)
+        now = self.clock()
         if step_due:
             self._save(trainer, "step")
-        elif self.clock() - self._saved_time >= 60.0 * self.cfg.safety_minutes:
+        elif now - self._saved_time >= 60.0 * self.cfg.safety_minutes or self._trouble.over(now):
             self._save(trainer, "safety")
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
         self._save_if_best(trainer)
         interrupted = event.reason == "interrupted"
         if self._saved_at != trainer.counters.iterations:
-            self._save(trainer, "interrupt" if interrupted else "final", required=True)
+            self._save_last(trainer, "interrupt" if interrupted else "final")
         if interrupted and trainer.run_dir is not None:
             _log.warning("saved; continue with: uniarena resume %s", trainer.run_dir)
 
@@ -107,7 +119,7 @@ class Checkpoint:
             if not self._save(trainer, "best"):
                 self.best_value = before
 
-    def _save(self, trainer: Any, kind: str, required: bool = False) -> bool:
+    def _save(self, trainer: Any, kind: str) -> bool:
         """Save and tidy up; whether it succeeded."""
         if trainer.run_dir is None:
             return True
@@ -115,28 +127,30 @@ class Checkpoint:
         try:
             path = trainer.save(kind)
         except CheckpointError as error:
-            if required:
-                raise
-            _log.error("this checkpoint was not saved, training goes on: %s", error)
+            self._trouble.note(error, self._saved_time, longest=60.0 * self.cfg.safety_minutes)
             return False
+        self._trouble.end(path)
         if kind != "best":
             self._saved_at = trainer.counters.iterations
-            self._tidy(Path(path))
+            self._shelf.tidy(Path(path))
         return True
 
-    def _tidy(self, newest: Path) -> None:
-        """Delete all but the last few. A safety checkpoint is of no use once a later one is there."""
-        kinds = _kinds(newest.parent)
-        # by time of writing: after a resume from an older one, a higher number may be a branch given up
-        found = sorted(kinds, key=lambda path: (path == newest, checkpoint.written_at(path)))
-        lasting = [path for path in found if kinds[path] not in ("best", "safety") or path == newest]
-        surplus = set(lasting[: -self.cfg.keep_last]) if self.cfg.keep_last is not None else set()
-        surplus |= {path for path in found if kinds[path] == "safety" and path != newest}
-        for path in surplus:
-            try:
-                checkpoint.remove(path)
-            except OSError as error:
-                _log.warning("an old checkpoint could not be deleted: %s", error)
+    def _save_last(self, trainer: Any, kind: str) -> None:
+        """Save what must not be lost.
+
+        Raises:
+            CheckpointError: it could not be saved; its notes say what is where.
+        """
+        if self._save(trainer, kind):
+            return
+        folder = trainer.run_dir / "checkpoints"
+        if self._shelf.make_room(folder) and self._save(trainer, kind):
+            return
+        error = self._trouble.last
+        assert error is not None
+        for note in whereabouts(trainer, folder):
+            error.add_note(note)
+        raise error
 
     def state_dict(self) -> dict[str, Any]:
         return {"every": self._every.state_dict(), "best_value": self.best_value}
@@ -144,16 +158,3 @@ class Checkpoint:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._every.load_state_dict(state["every"])
         self.best_value = state["best_value"]
-
-
-def _kinds(folder: Path) -> dict[Path, str]:
-    """Whole checkpoints inside a folder and their kinds. Whatever else lies there is left alone."""
-    found = {}
-    for path in folder.iterdir():
-        if path.name.startswith(".") or not path.is_dir():
-            continue
-        try:
-            found[path] = str(checkpoint.read_meta(path).get("kind", "step"))
-        except CheckpointError:
-            continue
-    return found

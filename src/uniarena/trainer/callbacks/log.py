@@ -20,6 +20,7 @@ from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.resources import Resources
 from uniarena.trainer.events import BatchCollected, IterationEnd, LearnStep, TrainingEnd, TrainingStart
 from uniarena.trainer.loggers import Logger
+from uniarena.trainer.loggers.steady import Steady
 
 __all__ = ["Log", "LogConfig"]
 
@@ -62,7 +63,7 @@ class Log:
         self.cfg: LogConfig = replace(cfg or LogConfig(), **fields)
         self.loggers = [_build(section, index) for index, section in enumerate(_with_jsonl(self.cfg.loggers))]
         self.clock: Callable[[], float] = time.perf_counter
-        self._active: list[Logger] = []
+        self._active: list[Steady] = []
         self._every, self._resources = Every(self.cfg.every_env_steps), Resources()
         self._pending: dict[str, list[float]] = {}  # name → [sum, count] since the last log point
         self._written: dict[str, float] = {}
@@ -78,11 +79,12 @@ class Log:
 
     # -- events --------------------------------------------------------------------------------------------
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
-        self._active = self.loggers if trainer.run_dir is not None else []
+        self._active = []
         if trainer.run_dir is not None:
             Path(trainer.run_dir).mkdir(parents=True, exist_ok=True)
-        for logger in self._active:
-            logger.open(Path(trainer.run_dir), trainer.counters.env_steps)
+            self._active = [Steady(logger) for logger in self.loggers]
+        for steady in self._active:
+            steady.open(Path(trainer.run_dir), trainer.counters.env_steps)
         self._resources.read()
         self._mark, self._paused = (self.clock(), trainer.counters.env_steps), 0.0
 
@@ -131,11 +133,11 @@ class Log:
         self._written = row
         means = {name: total / count for name, (total, count) in self._pending.items()} if due else {}
         means |= {name: row[name] for name in _CUMULATIVE if name in means}
-        for logger in self._active:
-            if getattr(logger, "every_iteration", False):
-                logger.scalars(step, row)
+        for steady in self._active:
+            if getattr(steady.logger, "every_iteration", False):
+                steady.call("scalars", step, row)
             elif means:
-                logger.scalars(step, means)
+                steady.call("scalars", step, means)
         if due:
             self._pending = {}
 
@@ -159,10 +161,8 @@ class Log:
         self._each("video", step, name, path)
 
     def _each(self, method: str, *arguments: Any) -> None:
-        for logger in self._active:
-            call = getattr(logger, method, None)
-            if call is not None:
-                call(*arguments)
+        for steady in self._active:
+            steady.call(method, *arguments)
 
     def _keep_rollout(self, trainer: Any, event: BatchCollected) -> None:
         step = trainer.counters.env_steps
@@ -191,8 +191,7 @@ class Log:
     # -- state ---------------------------------------------------------------------------------------------
     def close(self) -> None:
         """Flush and close every logger."""
-        for logger in self._active:
-            logger.close()
+        self._each("close")
         self._active = []
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -91,7 +92,8 @@ class Progress:
 
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         else:
-            print(line, file=self.stream or sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # a full disk behind stderr is no reason to end a run
+                print(line, file=self.stream or sys.stderr, flush=True)
 
     def line(self, trainer: Any, reason: str | None = None) -> str:
         """The text of the moment: steps, share, speed, returns, time left; or at the end, how long it

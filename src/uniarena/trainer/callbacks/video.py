@@ -68,19 +68,23 @@ class Video:
             "fps": cfg.fps,
             "format": cfg.format,
         }
-        with preserved_globals():
-            env = trainer.env_factory(num_envs=1, seed=seed, wrappers=[wrapper])
-            try:
-                result = evaluate_agent(
-                    trainer.agent,
-                    env,
-                    cfg.n_episodes,
-                    deterministic=cfg.deterministic,
-                    seed=seed,
-                    max_episode_steps=cfg.max_episode_steps,
-                )
-            finally:
-                env.close()
+        try:
+            with preserved_globals():
+                env = trainer.env_factory(num_envs=1, seed=seed, wrappers=[wrapper])
+                try:
+                    result = evaluate_agent(
+                        trainer.agent,
+                        env,
+                        cfg.n_episodes,
+                        deterministic=cfg.deterministic,
+                        seed=seed,
+                        max_episode_steps=cfg.max_episode_steps,
+                    )
+                finally:
+                    env.close()
+        except OSError as error:
+            _log.error("no video at %s env steps, training goes on: %s", f"{step:,}", error)
+            return
         _log.info("recorded at %s env steps, %s", f"{step:,}", result)
         self._show(trainer, step, env.files[: cfg.n_episodes])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -21,11 +22,16 @@ class JsonlConfig:
     file: str = "metrics.jsonl"  # name inside the run folder
 
 
+KEPT = 10_000
+"""Rows that wait in memory while the disk refuses them; beyond that the oldest are lost."""
+
+
 class Jsonl:
     """Appends a row an iteration to `metrics.jsonl`; rows are ordered by `env_steps`, each of which occurs
     once.
 
-    NaN and infinities, which JSON lacks, are written as null and named in the row's `non_finite`.
+    NaN and infinities, which JSON lacks, are written as null and named in the row's `non_finite`. Rows that the disk
+    refuses are written with the next one that it takes; there is never half a row between whole ones.
     """
 
     Config = JsonlConfig
@@ -35,34 +41,85 @@ class Jsonl:
         self.cfg = cfg
         self._path: Path | None = None
         self._last: dict[str, Any] = {}
-        self._start_of_last = 0
+        self._start_of_last = self._end = 0  # bytes
+        self._waiting: list[dict[str, Any]] = []
 
     def open(self, run_dir: Path, step: int) -> None:
         """Keep the rows up to `step`; later ones, and a line that was cut off, belong to an interrupted
         run.
+
+        Raises:
+            OSError: the file cannot be written; what was there stays.
         """
-        self._path = path = run_dir / self.cfg.file
+        path = run_dir / self.cfg.file
         kept = [row for row in read_rows(path) if row.get("env_steps", 0) <= step] if step else []
+        content = b"".join(_render(row) for row in kept)
         temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_bytes(b"".join(_render(row) for row in kept))
-        os.replace(temporary, path)
-        self._last, self._start_of_last = {}, 0
+        try:
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        self._path, self._last, self._waiting = path, {}, []
+        self._start_of_last = self._end = len(content)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Write a row.
+
+        Raises:
+            OSError: the disk refuses; the row waits.
+        """
         if self._path is None:
             return
         row = {"env_steps": step, **values}
-        with self._path.open(
-            "r+b"
-        ) as file:  # opened for each row: nothing is left open or unwritten by a crash
-            if self._last.get("env_steps") == step:
-                row = {**self._last, **row}
-                file.truncate(self._start_of_last)
-            self._last, self._start_of_last = row, file.seek(0, os.SEEK_END)
-            file.write(_render(_finite(row)))
+        if self._last.get("env_steps") == step:
+            row = {**self._last, **row}
+            if self._waiting:
+                self._waiting.pop()
+            else:
+                self._end = self._start_of_last
+        self._last = row
+        self._waiting = [*self._waiting[1 - KEPT :], row]
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what waits behind what is there. The file is opened each time: a crash leaves nothing unwritten."""
+        if self._path is None or not self._waiting:
+            return
+        lines = [_render(_finite(row)) for row in self._waiting]
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            start = min(self._end, os.fstat(descriptor).st_size)  # shorter, if somebody emptied it
+            self._end = _put(descriptor, start, b"".join(lines))
+        finally:
+            os.close(descriptor)
+        self._start_of_last = self._end - len(lines[-1])
+        self._waiting = []
 
     def close(self) -> None:
-        self._path = None
+        try:
+            self._flush()
+        finally:
+            self._path = None
+
+
+def _put(descriptor: int, start: int, data: bytes) -> int:
+    """Make `data` all that follows `start` → where it ends.
+
+    Raises:
+        OSError: it does not fit; nothing follows `start` now.
+    """
+    os.lseek(descriptor, start, os.SEEK_SET)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    except OSError:
+        os.ftruncate(descriptor, start)
+        raise
+    os.ftruncate(descriptor, start + len(data))
+    return start + len(data)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

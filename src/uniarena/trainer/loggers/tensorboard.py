@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,32 +38,55 @@ class Tensorboard:
 
     def __init__(self, cfg: TensorboardConfig) -> None:
         self.cfg = cfg
+        self._folder: Path | None = None
         self._writer: Any = None
 
     def open(self, run_dir: Path, step: int) -> None:
+        self._folder = run_dir / self.cfg.folder
+        self._writer = self._make(step + 1 if step else None)
+
+    def _make(self, purge: int | None = None) -> Any:
         from torch.utils.tensorboard import SummaryWriter  # heavy: only where a run is logged
 
-        purge = step + 1 if step else None
-        self._writer = SummaryWriter(str(run_dir / self.cfg.folder), purge_step=purge)
+        return SummaryWriter(str(self._folder), purge_step=purge)
 
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+    def _write(self, add: Callable[[Any], Any]) -> None:
+        """Let the writer add something, and write it.
+
+        Raises:
+            OSError: the disk refuses; these figures are lost here (`metrics.jsonl` keeps its own).
+        """
+        if self._writer is None and self._folder is not None:  # the last one ended when the disk refused it
+            self._writer = self._make()
         if self._writer is None:
             return
-        for name, value in values.items():
-            self._writer.add_scalar(name if "/" in name else f"training/{name}", value, step)
-        self._writer.flush()
+        try:
+            add(self._writer)
+            self._writer.flush()
+        except OSError:
+            writer, self._writer = self._writer, None
+            with contextlib.suppress(OSError):
+                writer.close()
+            raise
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        def add(writer: Any) -> None:
+            for name, value in values.items():
+                writer.add_scalar(name if "/" in name else f"training/{name}", value, step)
+
+        self._write(add)
 
     def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
         """Name → array of any shape; NaN and infinities are left out, and names without a finite value
         too.
         """
-        if self._writer is None:
-            return
+        finite = {}
         for name, array in values.items():
             flat = np.asarray(array, dtype=np.float64).reshape(-1)
             flat = flat[np.isfinite(flat)]
             if flat.size:
-                self._writer.add_histogram(name, flat, step)
+                finite[name] = flat
+        self._write(lambda writer: [writer.add_histogram(name, flat, step) for name, flat in finite.items()])
 
     def graph(self, module: torch.nn.Module, example: Any) -> None:
         """The graph of `module(example)`, traced; a module that cannot be traced costs a notice, not the
@@ -74,6 +98,8 @@ class Tensorboard:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the tracer, about itself and about branches in Python
                 self._writer.add_graph(module, example, use_strict_trace=False)
+        except OSError:
+            raise
         except Exception as error:  # tracing runs the user's own module and fails in many ways
             _log.warning("the model's graph could not be drawn: %s", str(error).splitlines()[0])
 
@@ -90,10 +116,10 @@ class Tensorboard:
             height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes()
         )
         summary = Summary(value=[Summary.Value(tag=name, image=image)])
-        self._writer._get_file_writer().add_summary(summary, step)  # add_video would ask for moviepy
-        self._writer.flush()
+        # add_video would ask for moviepy
+        self._write(lambda writer: writer._get_file_writer().add_summary(summary, step))
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer, self._folder = self._writer, None, None
+        if writer is not None:
+            writer.close()
