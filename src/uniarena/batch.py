@@ -269,6 +269,8 @@ class Rollout:
         ended: `[K]`: t, b, obs (the true final observation; and state before the reset) of rows that ended; None
             where none ended or `rows.next_obs` gives every successor densely.
         has_final_obs: False for simulators that lose final observations: a truncated row's successor is unknown.
+        lost: `[L]`: t, b of rows in which an episode broke off with its simulator. Its return means nothing, and a row
+            among them that is not valid has no successor. None where nothing did.
     """
 
     rows: Batch
@@ -276,6 +278,7 @@ class Rollout:
     last: Batch
     ended: Batch | None = None
     has_final_obs: bool = True
+    lost: Batch | None = None
 
     @property
     def T(self) -> int:
@@ -293,18 +296,22 @@ class Rollout:
         return self._each(lambda batch: batch._map(lambda leaf: leaf.clone()))
 
     def _each(self, fn: Callable[[Batch], Batch]) -> Rollout:
-        ended = None if self.ended is None else fn(self.ended)
-        return replace(self, rows=fn(self.rows), start=fn(self.start), last=fn(self.last), ended=ended)
+        ended, lost = (None if part is None else fn(part) for part in (self.ended, self.lost))
+        rows, start, last = fn(self.rows), fn(self.start), fn(self.last)
+        return replace(self, rows=rows, start=start, last=last, ended=ended, lost=lost)
 
     @staticmethod
     def join(parts: Sequence[Rollout]) -> Rollout:
         """Consecutive rollouts of the same columns as one, along time."""
         if len(parts) == 1:
             return parts[0]
-        offset, ended = 0, []
+        offset = 0
+        ended: list[Batch] = []
+        lost: list[Batch] = []
         for part in parts:
-            if part.ended is not None:
-                ended.append(part.ended.replace(t=part.ended.t + offset))
+            for found, own in ((ended, part.ended), (lost, part.lost)):
+                if own is not None:
+                    found.append(own.replace(t=own.t + offset))
             offset += part.T
         return Rollout(
             rows=Batch.cat([part.rows for part in parts]),
@@ -312,12 +319,13 @@ class Rollout:
             last=parts[-1].last,
             ended=Batch.cat(ended) if ended else None,
             has_final_obs=all(part.has_final_obs for part in parts),
+            lost=Batch.cat(lost) if lost else None,
         )
 
 
 def _rebuild(values: Iterable[Any], has_final_obs: Any) -> Rollout:
-    rows, start, last, ended = values
-    return Rollout(rows, start, last, ended, has_final_obs)
+    rows, start, last, ended, lost = values
+    return Rollout(rows, start, last, ended, has_final_obs, lost)
 
 
 pytree.register_pytree_node(
@@ -327,6 +335,6 @@ pytree.register_pytree_node(
 )
 pytree.register_pytree_node(
     Rollout,
-    lambda r: ([r.rows, r.start, r.last, r.ended], r.has_final_obs),
+    lambda r: ([r.rows, r.start, r.last, r.ended, r.lost], r.has_final_obs),
     _rebuild,
 )

@@ -64,7 +64,7 @@ def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kw
             section.id,
             num_envs or section.num_envs,
             wrappers=wrappers,
-            vectorization=section.vectorization,
+            vectorization=section.workers or section.vectorization,
             kwargs=kwargs,
             max_episode_steps=section.max_episode_steps,
             action_mask=section.action_mask,

@@ -79,7 +79,7 @@ def _alike(parts: list[Rollout]) -> list[Rollout]:
 
 def _to_state(rollout: Rollout) -> dict[str, Any]:
     rollout = rollout.clone()
-    batches = {"rows": rollout.rows, "start": rollout.start, "last": rollout.last, "ended": rollout.ended}
+    batches = {name: getattr(rollout, name) for name in ("rows", "start", "last", "ended", "lost")}
     packed = {
         k: None if b is None else {"shape": list(b.shape), "fields": b.fields} for k, b in batches.items()
     }
@@ -91,4 +91,5 @@ def _from_state(state: dict[str, Any]) -> Rollout:
         part = state[name]
         return None if part is None else Batch(part["shape"], part["fields"])
 
-    return Rollout(batch("rows"), batch("start"), batch("last"), batch("ended"), state["has_final_obs"])
+    parts = (batch("rows"), batch("start"), batch("last"), batch("ended"))
+    return Rollout(*parts, state["has_final_obs"], batch("lost"))

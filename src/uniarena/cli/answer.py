@@ -23,6 +23,7 @@ _CODES = {
     "CheckpointError": BAD_INPUT,
     "NothingToDo": NOTHING_TO_DO,
     "NonFiniteError": FAILED,
+    "WorkerError": FAILED,
     "ExportError": FAILED,
 }
 _PACKAGE = Path(__file__).resolve().parent.parent

@@ -22,6 +22,7 @@ from uniarena.config.schema import (
     Experiment,
     ExperimentConfig,
     TrainingConfig,
+    WorkersConfig,
 )
 from uniarena.config.section import Section
 from uniarena.config.text import from_text
@@ -38,6 +39,7 @@ __all__ = [
     "Location",
     "Section",
     "TrainingConfig",
+    "WorkersConfig",
     "as_mapping",
     "canonical_name",
     "check_components",

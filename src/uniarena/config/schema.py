@@ -32,6 +32,17 @@ class ExperimentConfig:
 
 
 @config
+class WorkersConfig:
+    """Worker processes of `vectorization: async`."""
+
+    processes: Count | None = None  # processes that share the environments; null: one for each
+    timeout_s: Annotated[float, Between(0, above=True)] | None = 600.0  # seconds to an answer; null: no limit
+    on_fault: Literal["stop", "restart"] = "stop"  # what follows where a worker raises, ends or hangs
+    restarts: Count = 5  # of one worker within restart_window, before the run stops
+    restart_window: Count = 10_000  # steps of a worker within which restarts are counted
+
+
+@config
 class EnvironmentConfig:
     """Which environment, how many, and what is wrapped around it."""
 
@@ -40,10 +51,19 @@ class EnvironmentConfig:
     vectorization: Literal["auto", "serial", "sync", "async", "native", "envpool", "tensor"] = (
         "auto"  # how they run
     )
+    workers: WorkersConfig | None = None  # settings of the processes of vectorization: async
     kwargs: dict[str, Any] = field(default_factory=dict)  # arguments of the environment itself
     wrappers: tuple[Section, ...] = ()  # from the innermost to the outermost
     action_mask: str = "auto"  # auto, info, none, or the key of the observation that holds the mask
     max_episode_steps: Count | None = None  # time limit; by default the environment's own
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.vectorization != "async":
+            raise ConfigError(
+                f"these are settings of worker processes, and vectorization is {self.vectorization}",
+                "workers",
+                hint="add `vectorization: async` to environment, or remove this section",
+            )
 
 
 @config

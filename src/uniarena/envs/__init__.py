@@ -2,7 +2,9 @@
 device.
 """
 
+from uniarena.config import WorkersConfig
 from uniarena.envs.actions import ActionMap
+from uniarena.envs.faults import WorkerError
 from uniarena.envs.make import make_env
 from uniarena.envs.masks import ActionMaskError
 from uniarena.envs.notices import UniArenaNotice
@@ -11,6 +13,7 @@ from uniarena.envs.serial import SerialEnvs
 from uniarena.envs.spaces import LeafEncoder, register_encoder
 from uniarena.envs.tensor import TensorEnvs
 from uniarena.envs.vector import VectorEnvs
+from uniarena.envs.workers import WorkerEnvs
 
 __all__ = [
     "ActionMap",
@@ -23,6 +26,9 @@ __all__ = [
     "TensorEnvs",
     "UniArenaNotice",
     "VectorEnvs",
+    "WorkerEnvs",
+    "WorkerError",
+    "WorkersConfig",
     "make_env",
     "register_encoder",
 ]

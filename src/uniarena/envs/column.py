@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 
+from uniarena.envs.spaces import describe
+
 WRAPPERS = (gym.Wrapper, VectorWrapper)
 _STRIDE = 0x9E3779B1  # odd, so that multiples of it are distinct modulo 2^31
 
@@ -33,6 +35,13 @@ def seed_spaces(env: gym.Env, seed: int) -> None:
         if not isinstance(layer, gym.Wrapper):
             return
         layer = layer.env
+
+
+def begin(env: gym.Env, seed: int | None, options: dict[str, Any] | None) -> Any:
+    """Reset, with the spaces' own sampling seeded too where there is a seed → the first observation."""
+    if seed is not None:
+        seed_spaces(env, seed)
+    return unpack_reset(env.reset(seed=seed, options=options), env)[0]
 
 
 def unpack_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
@@ -124,6 +133,21 @@ def base_set(env: Any, name: str, value: Any) -> None:
 def base_call(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call method `name` of the layer that has it."""
     return base_get(env, name)(*args, **kwargs)
+
+
+def refuse_misfit(env: Any, b: int, env_id: str, spaces: tuple[Any, Any]) -> None:
+    """Refuse column `b` where its spaces are not those (observation, action) of the first.
+
+    Raises:
+        ValueError: they differ.
+    """
+    for name, expected in zip(("observation_space", "action_space"), spaces, strict=True):
+        given = getattr(env, name)
+        if given != expected:
+            raise ValueError(
+                f"environment {b} of {env_id} has {name} {describe(given)}; environment 0 has "
+                f"{describe(expected)}: columns need equal spaces"
+            )
 
 
 def frame_of(picture: Any) -> np.ndarray | None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from uniarena import registry
-from uniarena.config import ConfigError, canonical_name, component
+from uniarena.config import ConfigError, WorkersConfig, component
 from uniarena.envs import ids
 from uniarena.envs.envpool import EnvPoolVector, make_envpool
 from uniarena.envs.masks import MaskObs
 from uniarena.envs.protocol import Env
 from uniarena.envs.serial import SerialEnvs, refuse_shared
-from uniarena.envs.single import SingleMaker, Wrap, call_with
+from uniarena.envs.single import SingleMaker, Wrap, call_with, split_wrappers
+from uniarena.envs.sync import sync_vector
 from uniarena.envs.tensor import TensorEnvs, is_tensor_env
 from uniarena.envs.vector import VectorEnvs
-from uniarena.envs.workers import async_vector, sync_vector
+from uniarena.envs.workers import WorkerEnvs
 
 _HOW = ("auto", "serial", "sync", "async", "native", "envpool", "tensor")
 
@@ -36,7 +36,8 @@ class _Order:
     kwargs: Mapping[str, Any]
     max_episode_steps: int | None
     action_mask: str
-    wraps: Sequence[Wrap] = field(default=())
+    wraps: Sequence[Wrap] = ()
+    workers: WorkersConfig | None = None
 
 
 def make_env(
@@ -44,7 +45,7 @@ def make_env(
     num_envs: int = 1,
     *,
     wrappers: Sequence[Any] = (),
-    vectorization: str = "auto",
+    vectorization: str | WorkersConfig = "auto",
     seed: int | None = None,
     kwargs: Mapping[str, Any] | None = None,
     max_episode_steps: int | None = None,
@@ -59,9 +60,9 @@ def make_env(
         num_envs: columns; an object that is batched already keeps its own number.
         wrappers: from the innermost: names, maps `{"type": name, …}`, wrapper classes; gymnasium wrappers
             (classes, import paths, or functions env → env) go around each single environment and come first.
-        vectorization: `serial` steps single environments in this process (the default); `sync` and `async`
-            use gymnasium's vector environments, `native` its vector entry point, `envpool` EnvPool; `tensor`
-            is for simulators.
+        vectorization: `serial` steps single environments in this process (the default), `async` in worker
+            processes; a `WorkersConfig` is `async` with these settings. `sync` is gymnasium's own serial form,
+            `native` its vector entry point, `envpool` EnvPool; `tensor` is for simulators.
         seed: for the first reset, where `reset` is given none.
         kwargs: arguments of the environment.
         max_episode_steps: time limit in steps.
@@ -76,7 +77,10 @@ def make_env(
             cannot work.
         TypeError: a class that lacks `reset`, `step` or spaces, with the lines to write.
         ValueError: the same object for several columns.
+        WorkerError: a worker could not make its environments.
     """
+    workers = vectorization if isinstance(vectorization, WorkersConfig) else None
+    vectorization = "async" if isinstance(vectorization, WorkersConfig) else vectorization
     if vectorization not in _HOW:
         raise ConfigError(
             f"vectorization is {vectorization!r}; expected one of {', '.join(_HOW)}",
@@ -85,8 +89,10 @@ def make_env(
     if num_envs < 1:
         raise ConfigError(f"num_envs is {num_envs}; expected 1 or more", path="environment.num_envs")
     wrappers = [wrappers] if isinstance(wrappers, (str, Mapping)) else wrappers
-    wraps, outer = _split(wrappers)
-    order = _Order(num_envs, vectorization, seed, dict(kwargs or {}), max_episode_steps, action_mask, wraps)
+    wraps, outer = split_wrappers(wrappers)
+    order = _Order(
+        num_envs, vectorization, seed, dict(kwargs or {}), max_episode_steps, action_mask, wraps, workers
+    )
     env = _wrapped(_build(spec, order), outer)
     makers = spec if isinstance(spec, (list, tuple)) else [spec]
     if all(isinstance(maker, str) or _is_maker(maker) for maker in makers):
@@ -120,7 +126,8 @@ def _again(
         kwargs = {"render_mode": "rgb_array", **kwargs}
     if isinstance(spec, (list, tuple)):
         spec = [spec[column % len(spec)] for column in range(num_envs)]
-    options = {name: getattr(order, name) for name in ("vectorization", "max_episode_steps", "action_mask")}
+    options = {name: getattr(order, name) for name in ("max_episode_steps", "action_mask")}
+    options["vectorization"] = order.workers or order.vectorization
     return make_env(spec, num_envs, wrappers=(*given, *wrappers), seed=seed, kwargs=kwargs, **options)
 
 
@@ -251,11 +258,12 @@ def _assemble(makers: Sequence[SingleMaker], env_id: str, order: _Order, first: 
     try:
         source = makers[0].find_mask(probe, order.action_mask)
         makers = [maker.at(column, source) for column, maker in enumerate(makers)]
+        own = probe if source is None else MaskObs(probe, source)
         if how == "async":
             if not isinstance(makers[0].make, _Given):  # workers get copies of what was given
                 probe.close()
-            return VectorEnvs(async_vector(makers), env_id, order.seed, action_mask=None)
-        own = probe if source is None else MaskObs(probe, source)
+            spaces = (own.observation_space, own.action_space)
+            return WorkerEnvs(makers, spaces, env_id, order.seed, order.workers)
         envs = [own, *(maker() for maker in makers[1:])]
         refuse_shared(envs, env_id)
     except Exception:
@@ -319,54 +327,6 @@ class _Given:
                 hint="give its class instead",
             )
         return self.env
-
-
-def _split(wrappers: Sequence[Any]) -> tuple[list[Wrap], list[tuple[int, Any]]]:
-    """Gymnasium's wrappers, for each single environment, and ours, with their place in the list."""
-    inner: list[Wrap] = []
-    outer: list[tuple[int, Any]] = []
-    for index, item in enumerate(wrappers):
-        wrap = _single_wrapper(item)
-        if wrap is None:
-            outer.append((index, item))
-        elif outer:
-            raise ConfigError(
-                f"wrapper {index} is a gymnasium wrapper and goes around each single environment, but "
-                "stands after "
-                f"wrapper {outer[0][0]}, which works on the whole batch",
-                path=f"environment.wrappers.{index}",
-                hint="list gymnasium wrappers first",
-            )
-        else:
-            inner.append(wrap)
-    return inner, outer
-
-
-def _single_wrapper(item: Any) -> Wrap | None:
-    """The wrapper as env → env, if it is one of gymnasium's kind."""
-    fields = {key: value for key, value in item.items() if key != "type"} if isinstance(item, Mapping) else {}
-    target = item.get("type") if isinstance(item, Mapping) else item
-    if isinstance(target, str):
-        name = canonical_name("wrapper", target)
-        if ":" not in name and name in registry.BUILT_IN["wrapper"]:
-            return None
-        try:
-            target = registry.lookup("wrapper", name)
-        except registry.RegistryError:
-            return None  # `component` says what is wrong, and where
-    if isinstance(target, type):
-        return _Wrapped(target, fields) if issubclass(target, gym.Wrapper) else None
-    return target if callable(target) and not hasattr(target, "Config") else None
-
-
-class _Wrapped:
-    """A gymnasium wrapper class with its arguments."""
-
-    def __init__(self, wrapper: type[gym.Wrapper], fields: Mapping[str, Any]) -> None:
-        self.wrapper, self.fields = wrapper, fields
-
-    def __call__(self, env: gym.Env) -> gym.Env:
-        return self.wrapper(env, **self.fields)
 
 
 def _is_maker(spec: Any) -> bool:

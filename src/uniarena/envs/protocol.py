@@ -17,6 +17,8 @@ from uniarena.batch import Tree
 from uniarena.envs.actions import ActionMap
 
 Array = np.ndarray | torch.Tensor
+RESTARTS = "worker_restarts"
+"""In `Step.info`: how often a worker process was started again since the step before, at its first column."""
 
 
 class Final(NamedTuple):
@@ -43,6 +45,10 @@ class Step(NamedTuple):
         final: final observations of the columns that ended; None where none did or `next_obs` is given.
         next_obs: dense true successors, tree of `[B, …]`; tensor environments only.
         info: numeric arrays `[B]`: `metrics/<name>`, `is_success` (NaN where a column said nothing).
+        lost: `[B]` bool: the episode broke off because its simulator failed, and its return means nothing. Where the
+            step itself was lost, `valid` is False: nothing follows from its action, and the row before ends with `obs`
+            of this one. Where only what comes after it was, the column is truncated with a final observation. None:
+            nothing was lost.
     """
 
     obs: Tree
@@ -54,6 +60,7 @@ class Step(NamedTuple):
     final: Final | None = None
     next_obs: Tree | None = None
     info: dict[str, Any] = {}  # noqa: RUF012  (never written to)
+    lost: Any | None = None
 
 
 @runtime_checkable

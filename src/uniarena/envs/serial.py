@@ -19,17 +19,16 @@ from uniarena.envs.column import (
     base_call,
     base_get,
     base_set,
+    begin,
     env_seeds,
     explain_step,
     frame_of,
+    refuse_misfit,
     scalar_reward,
-    seed_spaces,
-    unpack_reset,
 )
 from uniarena.envs.info import reduce_infos, reports
 from uniarena.envs.native import load_native, native_state
 from uniarena.envs.protocol import Final, Step
-from uniarena.envs.spaces import describe
 from uniarena.envs.storage import ObsRows
 
 _NOTHING: dict[str, Any] = {}
@@ -54,7 +53,8 @@ class SerialEnvs:
         self.env_id = env_id or type(envs[0].unwrapped).__name__
         self.device, self.has_final_obs = torch.device("cpu"), True
         refuse_shared(envs, self.env_id)
-        _refuse_different(envs, self.env_id)
+        for b, env in enumerate(envs):
+            refuse_misfit(env, b, self.env_id, (envs[0].observation_space, envs[0].action_space))
         self.envs = list(envs)
         self.num_envs = len(self.envs)
         self._rows = ObsRows(envs[0].observation_space, self.num_envs)
@@ -81,7 +81,7 @@ class SerialEnvs:
     def step(self, action: Tree) -> Step:
         """One step of every column with the policy's own actions `[B, …]`."""
         action = self.action_map(action)
-        actions = action if isinstance(action, np.ndarray) else _by_column(action, self.num_envs)
+        actions = action if isinstance(action, np.ndarray) else by_column(action, self.num_envs)
         rewards: list[Any] = []
         told: list[tuple[int, Any]] = []
         ended: list[tuple[int, Tree, bool, bool]] = []
@@ -159,11 +159,8 @@ class SerialEnvs:
         return f"SerialEnvs({self.env_id}, num_envs={self.num_envs})"
 
     def _reset_one(self, b: int, seed: int | None, options: dict[str, Any] | None) -> Tree:
-        env = self.envs[b]
-        if seed is not None:
-            seed_spaces(env, seed)
         try:
-            obs, _ = unpack_reset(env.reset(seed=seed, options=options), env)
+            obs = begin(self.envs[b], seed, options)
             if not self._checked:
                 self._rows.check(obs, f"reset() of {self.env_id}")
         except Exception as error:
@@ -207,17 +204,6 @@ def refuse_shared(envs: Sequence[Any], env_id: str) -> None:
             )
 
 
-def _refuse_different(envs: Sequence[gym.Env], env_id: str) -> None:
-    for b, env in enumerate(envs):
-        for name in ("observation_space", "action_space"):
-            expected, given = getattr(envs[0], name), getattr(env, name)
-            if given != expected:
-                raise ValueError(
-                    f"environment {b} of {env_id} has {name} {describe(given)}; environment 0 has "
-                    f"{describe(expected)}: "
-                    "columns need equal spaces"
-                )
-
-
-def _by_column(action: Tree, num_envs: int) -> list[Tree]:
+def by_column(action: Tree, num_envs: int) -> list[Tree]:
+    """A tree of `[B, …]` as B trees."""
     return [tree_map(lambda leaf, b=b: leaf[b], action) for b in range(num_envs)]

@@ -11,7 +11,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import TimeLimit
 
-from uniarena.config import ConfigError
+from uniarena import registry
+from uniarena.config import ConfigError, canonical_name
 from uniarena.envs.column import unpack_reset
 from uniarena.envs.encoded import EncodedLeaves, has_encoded_leaves
 from uniarena.envs.legacy import LegacyEnv, is_legacy, refuse_incomplete
@@ -96,3 +97,51 @@ def call_with(make: Callable[..., Any], kwargs: Mapping[str, Any], env_id: str) 
             path=f"environment.kwargs.{name}",
             hint="remove it, or correct its name",
         ) from error
+
+
+def split_wrappers(wrappers: Sequence[Any]) -> tuple[list[Wrap], list[tuple[int, Any]]]:
+    """Gymnasium's wrappers, for each single environment, and ours, with their place in the list."""
+    inner: list[Wrap] = []
+    outer: list[tuple[int, Any]] = []
+    for index, item in enumerate(wrappers):
+        wrap = _single_wrapper(item)
+        if wrap is None:
+            outer.append((index, item))
+        elif outer:
+            raise ConfigError(
+                f"wrapper {index} is a gymnasium wrapper and goes around each single environment, but "
+                "stands after "
+                f"wrapper {outer[0][0]}, which works on the whole batch",
+                path=f"environment.wrappers.{index}",
+                hint="list gymnasium wrappers first",
+            )
+        else:
+            inner.append(wrap)
+    return inner, outer
+
+
+def _single_wrapper(item: Any) -> Wrap | None:
+    """The wrapper as env → env, if it is one of gymnasium's kind."""
+    fields = {key: value for key, value in item.items() if key != "type"} if isinstance(item, Mapping) else {}
+    target = item.get("type") if isinstance(item, Mapping) else item
+    if isinstance(target, str):
+        name = canonical_name("wrapper", target)
+        if ":" not in name and name in registry.BUILT_IN["wrapper"]:
+            return None
+        try:
+            target = registry.lookup("wrapper", name)
+        except registry.RegistryError:
+            return None  # `component` says what is wrong, and where
+    if isinstance(target, type):
+        return _Wrapped(target, fields) if issubclass(target, gym.Wrapper) else None
+    return target if callable(target) and not hasattr(target, "Config") else None
+
+
+class _Wrapped:
+    """A gymnasium wrapper class with its arguments."""
+
+    def __init__(self, wrapper: type[gym.Wrapper], fields: Mapping[str, Any]) -> None:
+        self.wrapper, self.fields = wrapper, fields
+
+    def __call__(self, env: gym.Env) -> gym.Env:
+        return self.wrapper(env, **self.fields)

@@ -22,14 +22,15 @@ class ObsRows:
     Args:
         space: of one observation, as the environment states it.
         num_envs: B.
+        tree: memory to use, arrays `[B, …]`; None: new memory.
 
     Attributes:
         tree: arrays `[B, …]`; the same memory at every step.
     """
 
-    def __init__(self, space: Space[Any], num_envs: int) -> None:
+    def __init__(self, space: Space[Any], num_envs: int, tree: Tree | None = None) -> None:
         self.space = storage_space(space)
-        self.tree: Tree = allocate(self.space, num_envs)
+        self.tree: Tree = allocate(self.space, num_envs) if tree is None else tree
         self._leaves: list[np.ndarray] = tree_leaves(self.tree)
         self._getters = _getters(space)
         self.flat = len(self._leaves) == 1 and not isinstance(space, (spaces.Dict, spaces.Tuple))

@@ -19,6 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from uniarena.batch import Tree, tree_map
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.column import env_seeds
+from uniarena.envs.faults import WorkerError, describe_loss
 from uniarena.envs.info import reduce_vector_info
 from uniarena.envs.masks import VectorMasks, find_source, masked_space
 from uniarena.envs.notices import notice
@@ -26,7 +27,6 @@ from uniarena.envs.protocol import Final, Step
 from uniarena.envs.spaces import mask_size, refuse_unsupported, storage_differs, storage_space
 from uniarena.envs.storage import ObsRows
 from uniarena.envs.vector_access import VectorAccess
-from uniarena.envs.workers import WorkerError, describe_loss
 
 _FINAL = ("final_obs", "final_observation")
 

@@ -11,7 +11,6 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from uniarena.envs.column import base_call, base_get, base_set, frame_of
 from uniarena.envs.native import load_native, native_state
-from uniarena.envs.workers import Column
 
 
 class VectorAccess:
@@ -28,25 +27,21 @@ class VectorAccess:
     def __init__(self, vector: VectorEnv) -> None:
         self.vector = vector
         self.base: Any = vector.unwrapped
+        self.wrapped: Any = vector
         self.sync = isinstance(self.base, SyncVectorEnv)
         self.processes = isinstance(self.base, AsyncVectorEnv)
-        self.ours = self._made_here()
         self.per_column = self.sync or self.processes or getattr(self.base, "per_column", False)
         self.partial_reset = self.per_column or getattr(self.base, "partial_reset", False)
 
     def get(self, name: str) -> list[Any]:
         """Attribute `name` of each base environment."""
-        if self.ours:
-            return list(self.base.call("base_get", name))
         if self.sync:
             return [base_get(env, name) for env in self.base.envs]
         return list(self.base.get_attr(name)) if self.processes else [base_get(self.vector, name)]
 
     def set(self, name: str, value: Any) -> None:
         """Set it on each; one value for all, also if it is a list."""
-        if self.ours:
-            self.base.call("base_set", name, value)
-        elif self.sync:
+        if self.sync:
             for env in self.base.envs:
                 base_set(env, name, value)
         elif self.processes:
@@ -56,8 +51,6 @@ class VectorAccess:
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Call method `name` of each."""
-        if self.ours:
-            return list(self.base.call("base_call", name, args, kwargs))
         if self.sync:
             return [base_call(env, name, *args, **kwargs) for env in self.base.envs]
         if self.processes:
@@ -66,8 +59,9 @@ class VectorAccess:
 
     def picture(self) -> np.ndarray | None:
         """A frame of the first environment."""
-        if self.ours:
-            return self.base.call("picture")[0]
+        if self.sync and self.wrapped is self.base:  # the first one alone
+            first = self.base.envs[0]
+            return frame_of(first.render()) if first.render_mode else None
         if not self.vector.render_mode:
             return None
         frames: Any = self.vector.render()
@@ -78,16 +72,12 @@ class VectorAccess:
         if not (self.sync or self.processes):
             whole = native_state(self.vector)
             return None if whole is None else {"whole": whole}
-        wrapped: Any = self.vector
-        if wrapped is not self.base or (self.processes and not self.ours):
+        if self.wrapped is not self.base or self.processes:
             return None
-        columns = (
-            self.base.call("column_state") if self.ours else [native_state(env) for env in self.base.envs]
-        )
+        columns = [native_state(env) for env in self.base.envs]
         if any(column is None for column in columns):
             return None
-        pending = self.base._autoreset_envs.copy() if self.sync else None
-        return {"columns": list(columns), "pending": pending}
+        return {"columns": columns, "pending": self.base._autoreset_envs.copy()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take what `state` gave.
@@ -103,13 +93,9 @@ class VectorAccess:
             raise ValueError(
                 f"state of {len(columns)} environments given; this vector has {self.base.num_envs}"
             )
-        if self.ours:
-            self.base.call("load_column_state", columns)
-        else:
-            for env, own in zip(self.base.envs, columns, strict=True):
-                load_native(env, own)
-        if self.sync:
-            self.base._autoreset_envs = np.array(state["pending"], bool)
+        for env, own in zip(self.base.envs, columns, strict=True):
+            load_native(env, own)
+        self.base._autoreset_envs = np.array(state["pending"], bool)
 
     def close(self, broken: bool) -> None:
         """Close it; worker processes that no longer answer are terminated."""
@@ -128,8 +114,3 @@ class VectorAccess:
             process.join(timeout=5)
             if process.is_alive():
                 process.kill()
-
-    def _made_here(self) -> bool:
-        if self.sync:
-            return all(isinstance(env, Column) for env in self.base.envs)
-        return self.processes and all(getattr(fn, "makes_columns", False) for fn in self.base.env_fns)

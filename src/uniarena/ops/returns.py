@@ -25,18 +25,22 @@ def trace_ends(rows: Batch) -> Tensor:
 
 
 def known_successors(rollout: Rollout) -> Tensor | None:
-    """[T, B] bool, false where a time-out lost its final observation; None: every successor is known."""
-    if rollout.has_final_obs:
-        return None
+    """[T, B] bool, false where a time-out lost its final observation, or a row was lost with its simulator; None:
+    every successor is known.
+    """
     rows: Batch = rollout.rows
-    known: Tensor = ~rows.truncated | rows.terminated
+    if rollout.has_final_obs and rollout.lost is None:
+        return None
+    known: Tensor = rows.valid.clone() if rollout.lost is not None else torch.ones_like(rows.valid)
+    if not rollout.has_final_obs:
+        known &= ~rows.truncated | rows.terminated
     return known
 
 
 def successors(rollout: Rollout) -> Tree:
     """The true next observation of every row, `[T, B, …]`: at an end the final one, never the reset one.
 
-    Under `has_final_obs=False` the rows of `known_successors` that are false hold the reset observation.
+    Rows of `known_successors` that are false hold the reset observation.
     """
     if "next_obs" in rollout.rows:
         return rollout.rows.next_obs

@@ -44,7 +44,8 @@ class EpisodeTracker:
         """Account for a chunk → the episodes that ended in it, in order of time.
 
         The return is in the environment's own reward: `info["raw_reward"]` where wrappers changed it. Episodes that a
-        declared boundary cut after the last row (`last.cut`) are dropped, not reported.
+        declared boundary cut after the last row (`last.cut`), or that broke off with their simulator (`lost`), are
+        dropped, not reported; so is what an interruption left of one before row 0.
 
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
@@ -53,7 +54,11 @@ class EpisodeTracker:
         info = rows.get("info", {})
         valid = rows.valid.cpu().numpy()
         end = (rows.terminated | rows.truncated).cpu().numpy()
-        cut = rollout.last.cut.cpu().numpy() if "cut" in rollout.last else np.zeros(rollout.B, dtype=bool)
+        dropped = np.zeros(end.shape, dtype=bool)
+        if "cut" in rollout.last:
+            dropped[-1] = rollout.last.cut.cpu().numpy()
+        if rollout.lost is not None:
+            dropped[rollout.lost.t.cpu().numpy(), rollout.lost.b.cpu().numpy()] = True
         values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
         arrays = {
             name: np.where(valid, x.cpu().numpy().astype(np.float64), 0.0) for name, x in values.items()
@@ -67,13 +72,17 @@ class EpisodeTracker:
         length = self._length.copy()
         episodes = []
         success = info["is_success"].cpu().numpy() if "is_success" in info else None
-        for t, b in np.argwhere(end):
+        begins = rows.is_first[0].cpu().numpy()
+        length[begins] = 0
+        for sums in carry.values():
+            sums[begins] = 0.0
+        for t, b in np.argwhere(end | dropped):
             totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
             count = int(length[b] + steps[t, b])
             for name in arrays:
                 carry[name][b] = -cumulative[name][t, b]
             length[b] = -steps[t, b]
-            if t == rollout.T - 1 and cut[b]:
+            if dropped[t, b]:
                 continue
             flag = float("nan") if success is None else float(success[t, b])
             episodes.append(Episode(int(b), int(t), totals.pop("return"), count, totals, flag))

@@ -205,6 +205,10 @@ class _Tally:
         self._return += np.where(valid, reward, 0.0)
         self._length += valid
         ended = (_to_numpy(step.terminated) | _to_numpy(step.truncated)) & valid
+        if step.lost is not None:  # broke off with its simulator: run another one in its place
+            lost = _to_numpy(step.lost)
+            ended &= ~lost
+            self._return[lost], self._length[lost] = 0.0, 0
         cut = (self._length >= self.limit) & ~ended
         success = step.info.get("is_success")
         flags = np.full(self.columns, np.nan) if success is None else _to_numpy(success).astype(np.float64)

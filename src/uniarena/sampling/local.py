@@ -130,11 +130,13 @@ class LocalSampler:
         chunk = self._prepare(rows, actor)
         with torch.no_grad():
             noise = actor.noise(rows, self.columns, self.generator)
-        ended, states, info = self._step(chunk, actor, noise)
+        ended, states, info, lost = self._step(chunk, actor, noise)
         self._keep_last(chunk)
         batch = self._rows(chunk, states[:-1], info)
         cut = self._declare_boundary(chunk, ended, states[-1]) if boundary else None
         rollout = self._rollout(batch, chunk, ended, states, cut)
+        if lost:
+            rollout = replace(rollout, lost=Batch.cat(lost))
         if self.crosses:
             rollout = rollout.to(self.device)
         if "log_prob" in self.records:
@@ -168,8 +170,10 @@ class LocalSampler:
 
     def _step(
         self, chunk: _Chunk, actor: Actor, noise: Tree | None
-    ) -> tuple[list[Any], list[Any], dict[str, Any]]:
-        """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures."""
+    ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
+        """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures, and
+        what was lost.
+        """
         env, generator, tensor = self.env, self.generator, chunk.tensor
         act = self._across(actor) if self.crosses else actor.act
         # around the policy alone: an environment may have networks of its own to train
@@ -178,6 +182,7 @@ class LocalSampler:
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
         state, ended, states, info = self._state, [], [self._state], {}  # type: ignore[var-annotated]
+        lost: list[Batch] = []
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         for t in range(chunk.rows):
             with quiet:
@@ -204,8 +209,11 @@ class LocalSampler:
                 states.append(state)
             if step.valid is not None or step.final is not None or step.next_obs is not None or step.info:
                 self._rare(chunk, t, step, state, ended, info)
+                if step.lost is not None:
+                    b = torch.as_tensor(step.lost).nonzero().squeeze(1)
+                    lost.append(Batch((len(b),), t=torch.full_like(b, t), b=b))
         self._state = state
-        return ended, states, info
+        return ended, states, info, lost
 
     @staticmethod
     def _write_tree(writers: list[Any], t: int, action: Tree, tensor: bool) -> Tree:

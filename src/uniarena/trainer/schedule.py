@@ -24,6 +24,7 @@ class Counters:
         episodes: finished episodes.
         iterations: turns of the loop.
         epochs: optimisation epochs scheduled so far (what `log_interval` and kin count).
+        worker_restarts: environment processes that were started again after a fault.
     """
 
     env_steps: int = 0
@@ -32,6 +33,7 @@ class Counters:
     episodes: int = 0
     iterations: int = 0
     epochs: int = 0
+    worker_restarts: int = 0
 
 
 @dataclass(frozen=True)

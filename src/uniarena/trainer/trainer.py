@@ -14,7 +14,7 @@ import torch
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
-from uniarena.envs.protocol import Env
+from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean
 from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
 from uniarena.sampling.evaluation import refuse_misfit
@@ -210,6 +210,8 @@ class Trainer:
             for name, value in rollout.rows.info.items():
                 if name.startswith("metrics/"):
                     self.metrics[name.removeprefix("metrics/")] = float(value.nanmean())
+                elif name == RESTARTS:
+                    self.counters.worker_restarts += int(value.nansum())
         self._replay(rollout, finished, before)
         if self.listens(events.BatchCollected):
             self.emit(events.BatchCollected(rollout, finished))

@@ -13,10 +13,11 @@ from typing import Annotated, Any, Literal
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import Between, config
+from uniarena.envs.faults import WorkerError
 from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.retention import Shelf
 from uniarena.trainer.callbacks.trouble import Trouble, whereabouts
-from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
+from uniarena.trainer.events import ExceptionRaised, IterationEnd, TrainingEnd, TrainingStart
 
 __all__ = ["Checkpoint", "CheckpointConfig"]
 
@@ -42,10 +43,12 @@ class CheckpointConfig:
 
 class Checkpoint:
     """Saves when due by environment steps, when the best evaluation so far was seen, at least every ten
-    minutes, when interrupted and at the end; keeps the last few, the best and those that are kept for ever.
+    minutes, when interrupted, when an environment fails for good and at the end; keeps the last few, the best and
+    those that are kept for ever.
 
     Kinds given to `trainer.save`: `step` (due by environment steps: the only ones that may declare a reset
-    boundary), `best`, `safety` (wall clock, or one that failed is tried again), `interrupt`, `final`.
+    boundary), `best`, `safety` (wall clock, or one that failed is tried again), `interrupt`, `fault` (an environment's
+    worker failed for good), `final`.
 
     A save that the disk refuses is reported once, and tried again at the end of the next iteration, then ever more
     rarely; training goes on with all its state in memory. Only the last one of a run must succeed. Where it does not,
@@ -64,7 +67,7 @@ class Checkpoint:
         self.best_value: float | None = None
         self._every = Every(self.cfg.every_env_steps)
         self._before = (0, 0)  # env_steps and rows when the iteration began
-        self._saved_at = -1
+        self._saved_at = self._saved_steps = -1
         self._saved_time = 0.0
         self._trouble = Trouble()
         self._shelf = Shelf(self.cfg.keep_last, self.cfg.keep_every_env_steps)
@@ -106,6 +109,13 @@ class Checkpoint:
         if interrupted and trainer.run_dir is not None:
             _log.warning("saved; continue with: uniarena resume %s", trainer.run_dir)
 
+    def on_exception(self, trainer: Any, event: ExceptionRaised) -> None:
+        """A worker that fails for good costs what it was collecting, and nothing that was learned before: agent, buffer
+        and counters stand as after the chunk before.
+        """
+        if isinstance(event.error, WorkerError) and self._saved_steps != trainer.counters.env_steps:
+            self._save(trainer, "fault")
+
     def _begin(self, trainer: Any) -> None:
         self._before = (trainer.counters.env_steps, trainer.counters.steps)
 
@@ -131,7 +141,7 @@ class Checkpoint:
             return False
         self._trouble.end(path)
         if kind != "best":
-            self._saved_at = trainer.counters.iterations
+            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.env_steps
             self._shelf.tidy(Path(path))
         return True
 

@@ -122,6 +122,8 @@ class Log:
     def _progress_figures(self, trainer: Any) -> dict[str, float]:
         counters = asdict(trainer.counters)
         step = counters.pop("env_steps")
+        if not counters["worker_restarts"]:  # most runs have no workers, and most workers no fault
+            del counters["worker_restarts"]
         now, (before, step_before) = self.clock(), self._mark
         elapsed = max(now - before - self._paused, 0.0)
         self._wall += elapsed
@@ -209,7 +211,15 @@ class Log:
         self._graph_due = False
 
 
-_CUMULATIVE = ("steps", "updates", "episodes", "iterations", "epochs", "wall_s")  # the latest, not a mean
+_CUMULATIVE = (
+    "steps",
+    "updates",
+    "episodes",
+    "iterations",
+    "epochs",
+    "worker_restarts",
+    "wall_s",
+)  # the latest, not a mean
 
 
 class _PolicyGraph(torch.nn.Module):
