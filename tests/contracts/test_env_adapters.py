@@ -25,7 +25,7 @@ from tests.fakes.envs import (
     LegacyFiveEnv,
     TensorCounter,
 )
-from uniarena.envs import Env, UniArenaNotice, make_env
+from uniarena.envs import Env, UniArenaNotice, WorkersConfig, make_env
 
 LENGTHS = (1, 2, 3, 5)
 Transition = tuple[
@@ -69,6 +69,7 @@ ADAPTERS: dict[str, Callable[[str], Env]] = {
     "serial": lambda end: make_env(_counters(end)),
     "made_sync": lambda end: make_env(_counters(end), vectorization="sync"),
     "made_async": lambda end: make_env(_counters(end), vectorization="async"),
+    "two_workers": lambda end: make_env(_counters(end), vectorization=WorkersConfig(processes=2)),
     **{f"sync_{mode}": _sync(mode) for mode in ("NextStep", "SameStep", "Disabled")},
     **{f"async_{mode}": _async(mode) for mode in ("NextStep", "SameStep", "Disabled")},
     **{f"native_{mode}": _native(mode) for mode in ("NextStep", "SameStep", "Disabled")},

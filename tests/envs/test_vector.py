@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from tests.fakes.envs import CounterEnv, CounterVectorEnv, EchoEnv, NestedObsEnv, RewardKindsEnv, SpaceEnv
 from uniarena.batch import tree_leaves, tree_map
 from uniarena.config import ConfigError
-from uniarena.envs import Env, UniArenaNotice, VectorEnvs, make_env
-from uniarena.envs.workers import WorkerError, async_vector
+from uniarena.envs import Env, UniArenaNotice, VectorEnvs, WorkerError, make_env
 
 MODES = [mode.value for mode in AutoresetMode]
 
@@ -269,23 +267,8 @@ def test_a_vector_environment_that_does_not_say_how_it_resets(opened: Any) -> No
     assert env.step(_zeros(env)).valid.tolist() == [False, True]
 
 
-def test_errors_in_a_worker_come_back_and_close_leaves_no_process(opened: Any) -> None:
-    class Breaks(CounterEnv):
-        def step(self, action: int) -> Any:
-            raise RuntimeError("boom")
-
-    env = make_env([CounterEnv, Breaks], vectorization="async")
-    env.reset()
-    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="boom"):
-        warnings.simplefilter("ignore")  # gymnasium logs the worker's traceback as a warning
-        env.step(_zeros(env))
-    env.close()
-    env.close()
-    assert not multiprocessing.active_children()
-
-
-def test_a_killed_worker_is_named_and_close_leaves_no_process() -> None:
-    env = make_env(CounterEnv, 2, vectorization="async")
+def test_a_killed_worker_of_a_given_one_is_named_and_close_leaves_no_process() -> None:
+    env = make_env(AsyncVectorEnv([CounterEnv] * 2))
     assert isinstance(env, VectorEnvs)
     env.reset()
     process = env.vector.processes[1]  # type: ignore[attr-defined]
@@ -296,15 +279,6 @@ def test_a_killed_worker_is_named_and_close_leaves_no_process() -> None:
             env.step(_zeros(env))
     env.close()
     assert not multiprocessing.active_children()
-
-
-def test_workers_leave_ctrl_c_to_the_parent() -> None:
-    env = make_env(CounterEnv, 1, vectorization="async")
-    assert isinstance(env, VectorEnvs)
-    env.reset()
-    os.kill(env.vector.processes[0].pid, signal.SIGINT)  # type: ignore[attr-defined]
-    assert env.step(_zeros(env)).obs.tolist() == [[1.0]]
-    env.close()
 
 
 _SCRIPT = """
@@ -345,21 +319,6 @@ def test_ids_and_lambdas_of_the_parent_work_in_spawned_workers(tmp_path: Path) -
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["[True, True]", "[False, False]"]
-
-
-def test_a_worker_that_cannot_make_its_environment_is_explained(
-    capfd: pytest.CaptureFixture[str],
-) -> None:  # case B65
-    parent = os.getpid()
-
-    def make() -> gym.Env:
-        if os.getpid() != parent:
-            raise ModuleNotFoundError("No module named 'only_here'")
-        return CounterEnv()
-
-    with pytest.raises(WorkerError, match="give the module that registers it"):
-        async_vector([make])
-    capfd.readouterr()
 
 
 def test_render_gives_the_first_frame(opened: Any) -> None:

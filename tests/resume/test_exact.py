@@ -63,6 +63,14 @@ RUNS = {
     "a2c_pendulum_sync": config(pendulum(vectorization="sync"), a2c()),
     "ppo_cartpole_sync": config({"id": "CartPole-v1", "vectorization": "sync"}, ppo()),
     "ppo_cartpole_async": config({"id": "CartPole-v1", "vectorization": "async", "num_envs": 2}, ppo()),
+    "two_columns_a_worker": config(
+        {
+            "id": "tests.resume.envs:CarelessEnv",
+            "vectorization": "async",
+            "workers": {"processes": 2, "on_fault": "restart"},
+        },
+        ppo(),
+    ),
     "ppo_cartpole_native": config({"id": "CartPole-v1", "vectorization": "native"}, ppo()),
     "ppo_tensor": config(TENSOR, ppo(n_steps=16)),
     "wrappers_serial": config({"id": "CartPole-v1", "wrappers": ALL_WRAPPERS}, ppo()),

@@ -212,8 +212,7 @@ def serve(connection: Connection, trace: Connection, order: Order | bytes, block
         while (word := pipe.hear()) not in (b"", channel.CLOSE):
             request = None if word == channel.STEP else pipe.receive()
             try:
-                answer = columns.step() if request is None else _do(columns, *request)
-                message = channel.pack(answer) if answer or request is not None else None
+                message = _step(columns) if request is None else _do(columns, *request)
             except BaseException as error:
                 return _tell(pipe, error, columns)
             if message is None:
@@ -224,20 +223,27 @@ def serve(connection: Connection, trace: Connection, order: Order | bytes, block
         columns.close()
 
 
-def _do(columns: WorkerColumns, name: str, arguments: tuple[Any, ...]) -> Any:
+def _step(columns: WorkerColumns) -> bytes | None:
+    told = columns.step()
+    return channel.pack(told) if told else None
+
+
+def _do(columns: WorkerColumns, name: str, arguments: tuple[Any, ...]) -> bytes:
     """What the parent asks for. Episodes go on after an error, unless it was a reset's."""
     columns.at = None
     if name == "reset":
-        return columns.reset(*arguments)
+        columns.reset(*arguments)
+        return channel.pack(None)
     try:
-        return getattr(columns, name)(*arguments)
+        return channel.pack(getattr(columns, name)(*arguments))
     except Exception as error:
+        error.add_note(f"in a worker process of {columns.env_id}: {_text(error)}")
         try:
-            error.add_note(f"in a worker process of {columns.env_id}: {_text(error)}")
-            cloudpickle.loads(channel.pack(error))
+            message = channel.pack(Refused(error))
+            cloudpickle.loads(message)
         except Exception:  # it cannot be sent as it is
-            return Refused(RuntimeError(f"{type(error).__name__}: {error}"))
-        return Refused(error)
+            return channel.pack(Refused(RuntimeError(f"{type(error).__name__}: {error}")))
+        return message
 
 
 def _settle(trace: Connection, guarded: bool) -> None:

@@ -72,10 +72,11 @@ class EpisodeTracker:
         length = self._length.copy()
         episodes = []
         success = info["is_success"].cpu().numpy() if "is_success" in info else None
-        begins = rows.is_first[0].cpu().numpy()
-        length[begins] = 0
-        for sums in carry.values():
-            sums[begins] = 0.0
+        if "is_first" in rows:
+            begins = rows.is_first[0].cpu().numpy()
+            length[begins] = 0
+            for sums in carry.values():
+                sums[begins] = 0.0
         for t, b in np.argwhere(end | dropped):
             totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
             count = int(length[b] + steps[t, b])

@@ -273,7 +273,8 @@ class Trainer:
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:
-        """Write a checkpoint: `checkpoints/<env_steps>`, or `checkpoints/best`. Only between iterations.
+        """Write a checkpoint: `checkpoints/<env_steps>`, or `checkpoints/best`. Only between iterations, or, of kind
+        `fault`, where the environment failed while a chunk was collected.
 
         Returns:
             its folder; None where the trainer has no run folder.
@@ -282,7 +283,8 @@ class Trainer:
             return None
         name = "best" if kind == "best" else str(self.counters.env_steps)
         folder = self.run_dir / "checkpoints" / name
-        exact = kind == "step" or self.sampler.native_state
+        # after a fault the explorer has drawn for a chunk that never came
+        exact = kind == "step" or (kind != "fault" and self.sampler.native_state)
         meta = {
             **self.meta,
             "counters": asdict(self.counters),
