@@ -8,7 +8,9 @@ from tests.callbacks.fake_trainer import Clock, FakeTrainer, steps_of
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, parse
+from uniarena.envs import WorkerError
 from uniarena.trainer.callbacks.checkpoint import Checkpoint, CheckpointConfig
+from uniarena.trainer.events import ExceptionRaised
 
 
 def names(trainer: FakeTrainer) -> list[str]:
@@ -96,8 +98,18 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path, caplog: pytest
     assert f"uniarena resume {tmp_path}" in caplog.text
 
 
-def test_an_exception_saves_nothing(tmp_path: Path) -> None:
-    assert not hasattr(Checkpoint(), "on_exception")
+def test_an_exception_saves_nothing_unless_it_was_a_worker_between_two_saves(tmp_path: Path) -> None:
+    callback = Checkpoint(every_env_steps=100)
+    trainer = FakeTrainer(callback, run_dir=tmp_path).start()
+    trainer.iterate()
+    saved = list(trainer.saved)
+    callback.on_exception(trainer, ExceptionRaised(RuntimeError("mine")))
+    callback.on_exception(trainer, ExceptionRaised(WorkerError("gone")))  # nothing was learned since
+    assert trainer.saved == saved == [("step", 100)]
+    trainer.counters.env_steps += 20
+    callback.on_exception(trainer, ExceptionRaised(RuntimeError("mine")))
+    callback.on_exception(trainer, ExceptionRaised(WorkerError("gone")))
+    assert trainer.saved == [*saved, ("fault", 120)]
 
 
 def test_the_boundary_is_declared_exactly_where_a_step_checkpoint_follows(tmp_path: Path) -> None:

@@ -255,6 +255,16 @@ def test_answers(tmp_path: Path, text: str, line: int, path: str, message: str, 
             "did you mean async?",
         ),
         (
+            "environment: {id: x, workers: {processes: 2}}\nagent: PPO",
+            "vectorization is auto",
+            "add `vectorization: async`",
+        ),
+        (
+            "environment: {id: x, vectorization: async, workers: {on_fault: retry}}\nagent: PPO",
+            "'stop', 'restart'",
+            "did you mean restart?",
+        ),
+        (
             "environment: {id: x, wrappers: [Foo]}\nagent: PPO",
             "there is no wrapper 'Foo'",
             "import path of your own",

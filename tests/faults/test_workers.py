@@ -1,4 +1,4 @@
-"""Workers that raise, abort, are killed or hang: told in full, replaced or not as the config says, and never left over."""
+"""Workers that raise, abort, are killed or hang: told in full, replaced where the config says so, never left over."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_constructor_that_fails_in_a_new_process_is_bounded_too(tmp_path: Path
 
     env = make_env(make, vectorization=WorkersConfig(**RESTART))
     env.reset(seed=0)
-    with pytest.raises(WorkerError, match="no licence left(.|\n)*2 of 2"):
+    with pytest.raises(WorkerError, match=r"no licence left(.|\n)*2 of 2"):
         for _ in range(4):
             env.step(zeros(env))
     env.close()
@@ -172,7 +172,7 @@ def test_what_never_ran_is_not_started_again() -> None:
             raise ModuleNotFoundError("No module named 'only_here'")
         return CounterEnv()
 
-    with pytest.raises(WorkerError, match="only_here(.|\n)*Give the module that registers it"):
+    with pytest.raises(WorkerError, match=r"only_here(.|\n)*Give the module that registers it"):
         make_env(make, vectorization=WorkersConfig(**RESTART))
 
 
@@ -273,9 +273,7 @@ def test_training_goes_on_and_counts_only_what_happened(
     assert watch.lost == 1 and counters.worker_restarts == 1
     assert counters.env_steps == watch.valid >= 64 and counters.steps == counters.env_steps + 1
     # column 1 broke off after five steps; what it began again lasts as long as it should
-    assert {e for e in watch.episodes} <= {(8.0, 8), (100.0, 100)} and counters.episodes == len(
-        watch.episodes
-    )
+    assert set(watch.episodes) <= {(8.0, 8), (100.0, 100)} and counters.episodes == len(watch.episodes)
     if learner is DQN:
         batch = trainer.agent.buffer.sample(torch.Generator(), size=512)
         assert (batch.next_obs == batch.obs + 1).all()  # no transition leads out of one life into another
@@ -297,7 +295,7 @@ def test_a_lost_row_has_no_advantage_and_the_one_before_is_bootstrapped(tmp_path
     advantage, target = gae(
         rows.reward, value, following, torch.full((4, 2), 0.5), trace_ends(rows), 0.5, known=known
     )
-    # by hand, column 1: δ = 1 + 4/2 − 2 = 1, 1 + 6/2 − 4 = 0, lost 0, 1 + 10/2 − 8 = −2; λγ = 1/4; cut after the lost row
+    # by hand, column 1: δ = 1 + 4/2 − 2 = 1, 1 + 6/2 − 4 = 0, lost 0, 1 + 10/2 − 8 = −2; λγ = 1/4; cut after that row
     assert advantage[:, 1].tolist() == [1.0, 0.0, 0.0, -2.0]
     assert target[2, 1] == 6.0
 
@@ -402,7 +400,7 @@ def test_workers_end_by_themselves_where_the_parent_is_killed(busy: bool) -> Non
     processes = [psutil.Process(pid) for pid in here.recv()]
     parent.join()
     assert parent.exitcode == -signal.SIGKILL
-    gone, alive = psutil.wait_procs(processes, timeout=5)
+    _, alive = psutil.wait_procs(processes, timeout=5)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 
