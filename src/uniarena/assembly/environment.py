@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena.config import ConfigError, Experiment, Section
-from uniarena.envs import make_env
+from uniarena.envs import WorkerError, make_env
 from uniarena.envs.protocol import Env
 
 PACKAGE = Path(__file__).parent.parent
@@ -69,7 +69,7 @@ def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kw
             max_episode_steps=section.max_episode_steps,
             action_mask=section.action_mask,
         )
-    except ConfigError:
+    except (ConfigError, WorkerError):
         raise
     except Exception as error:
         raise cannot_be_made(section.id, error) from error

@@ -13,6 +13,11 @@ PACKAGE = str(Path(__file__).parent.parent)
 ONE_SCREEN = 4_000
 """Characters of an action or a traceback that a report shows."""
 
+_UNKNOWN = (
+    "Give the module that registers it, which the worker then imports: environment.id: "
+    "'my_package.my_module:MyEnv-v0' or 'my_package.my_module:MyClass'"
+)
+
 
 class WorkerError(RuntimeError):
     """A worker process raised, ended or hung, and is not started again."""
@@ -27,12 +32,14 @@ class WorkerFault(Exception):
         traceback: of the worker, where one is known.
         column: the environment at fault; None: not known.
         code: exit code, where the process ended by itself.
+        advice: what to do about it, where that is known.
     """
 
     what: str
     traceback: str = ""
     column: int | None = None
     code: int | None = None
+    advice: str = ""
 
     def __str__(self) -> str:
         return self.what
@@ -90,12 +97,10 @@ def report(fault: WorkerFault, at: Circumstances) -> str:
         lines.append(f"seed: {at.seed}, given {at.steps:,} steps before")
     if fault.traceback:
         lines += ["in the worker:", *(f"  {line}" for line in fault.traceback[-ONE_SCREEN:].splitlines())]
+    advice = fault.advice
     if any(error in fault.what for error in ("ModuleNotFoundError", "NameNotFound", "NamespaceNotFound")):
-        lines.append(
-            "Give the module that registers it, which the worker then imports: environment.id: "
-            "'my_package.my_module:MyEnv-v0' or 'my_package.my_module:MyClass'"
-        )
-    return "\n".join(lines)
+        advice = _UNKNOWN
+    return "\n".join([*lines, advice] if advice else lines)
 
 
 def ending(code: int | None) -> str:

@@ -30,7 +30,7 @@ _NO_GUARD = 78  # exit code of a worker that found itself starting workers
 _DYING_S = 2.0  # until a process whose pipe broke is over
 _DUMP_BYTES = 1 << 16
 _GUARD_ADVICE = (
-    "under the start methods spawn and forkserver, worker processes import the script again, and it starts workers "
+    "Under the start methods spawn and forkserver, worker processes import the script again, and it starts workers "
     'while it is imported: put what it does under `if __name__ == "__main__":`'
 )
 
@@ -87,7 +87,7 @@ class WorkerLink:
         except (EOFError, ConnectionError) as error:  # of a fork server that ended
             self.process = None
             advice = self._advice(None)
-            raise WorkerFault(f"could not be started ({error!r}){advice}") from error
+            raise WorkerFault(f"could not be started ({error!r})", advice=advice) from error
         finally:
             there.close()
             writer.close()
@@ -102,7 +102,7 @@ class WorkerLink:
         try:
             self.answer(until)
         except WorkerFault as fault:
-            fault.what += self._advice(fault.code)
+            fault.advice = self._advice(fault.code)
             raise
         self.answer(until)
 
@@ -185,8 +185,8 @@ class WorkerLink:
     def _advice(self, code: int | None) -> str:
         """Why a process may not have come to its first line."""
         if code == _NO_GUARD or not _guarded_script(self.context.get_start_method()):
-            return f": {_GUARD_ADVICE}"
-        return ", before its first line of ours; what it printed says why"
+            return _GUARD_ADVICE
+        return "It ended before it ran anything of ours; what it printed says why"
 
 
 def deadline(timeout: float | None) -> float | None:
