@@ -26,8 +26,7 @@ from uniarena.explorers.base import Explorer
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
-from uniarena.ops.finite import first_non_finite
-from uniarena.optim import Minimize, NonFiniteError
+from uniarena.optim import Minimize
 from uniarena.registry import import_path, lookup
 from uniarena.seeding import Streams
 from uniarena.values.model import Output
@@ -49,17 +48,18 @@ class Agent:
 
     def __init__(self, spec: dict[str, Any], env: Env | None = None) -> None:
         """Build every part that `spec` names; `env` is what a replay buffer asks about frames and goals."""
-        self.spec = spec
+        self.spec = self._given = spec
         self.observation_space = space_from_json(spec["observation_space"])
         self.action_map = ActionMap.from_json(spec["action_map"])
         self.device = torch.device(spec["device"])
         self.streams = Streams(spec["seed"])
         norm = spec["normalize_observation"]
         self.normalizer = None if norm is None else self._build_normalizer(norm)
-        self.learner = self._build_learner(spec["learner"])
+        self.learner = self._build_learner(self.streams)
+        self.model = self.learner.model
         self.explorer = self._build_explorer(spec["explorer"])
         self.buffer = self._build_buffer(spec["buffer"], env)
-        self.bonuses = [self._build_bonus(section, i) for i, section in enumerate(spec["intrinsic"])]
+        self.bonuses = self._build_bonuses(self.streams)
         scale = spec["normalize_reward"]
         gamma = declared(self.learner.cfg, "gamma")
         self.reward_scaler = (
@@ -125,16 +125,15 @@ class Agent:
         fields = {**fields, "skip": (*fields.get("skip", ()), *images)}
         return ObservationNormalizer(self.observation_space, **fields).to(self.device)
 
-    def _build_learner(self, section: Section) -> Learner:
+    def _build_learner(self, streams: Streams) -> Learner:
+        section = self._given["learner"]
         kind = lookup("learner", section["type"])
         cfg = parse(kind.Config, _fields(section), "learner")
         spaces = (self.observation_space, self.action_map.policy_space)
-        sections = (self.spec["policy"], self.spec["value"])
-        self.model = kind.build_model(*spaces, *sections, self.normalizer, self.streams, cfg=cfg).to(
-            self.device
-        )
+        sections = (self._given["policy"], self._given["value"])
+        model = kind.build_model(*spaces, *sections, self.normalizer, streams, cfg=cfg).to(self.device)
         minimize = Minimize(max_grad_norm=declared(cfg, "max_grad_norm"))
-        return kind(self.model, cfg, minimize, self.streams.torch("minibatch")).to(self.device)
+        return kind(model, cfg, minimize, streams.torch("minibatch")).to(self.device)
 
     def _build_explorer(self, section: Section) -> Explorer:
         kind = lookup("explorer", section["type"])
@@ -186,10 +185,14 @@ class Agent:
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 
-    def _build_bonus(self, section: Section, index: int) -> Any:
-        kind = lookup("bonus", section["type"])
-        cfg = parse(kind.Config, _fields(section), "agent.intrinsic")
-        return kind(self.observation_space, cfg, self.streams.torch(f"bonus/{index}")).to(self.device)
+    def _build_bonuses(self, streams: Streams) -> list[Any]:
+        found = []
+        for index, section in enumerate(self._given["intrinsic"]):
+            kind = lookup("bonus", section["type"])
+            cfg = parse(kind.Config, _fields(section), "agent.intrinsic")
+            bonus = kind(self.observation_space, cfg, streams.torch(f"bonus/{index}"))
+            found.append(bonus.to(self.device))
+        return found
 
     # -- the four verbs --------------------------------------------------------------------------------------------
     def forward(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Output:
@@ -273,13 +276,9 @@ class Agent:
             if hasattr(self.buffer, "set_progress"):
                 self.buffer.set_progress(progress)
         rollout = self.buffer.sample(self.streams.torch("buffer"))
-        try:
-            update = self.learner.update(self._paid(rollout))
-        except NonFiniteError as error:
-            if isinstance(rollout, Rollout) and (culprit := first_non_finite(rollout)):
-                error.add_note(culprit)
-            raise
-        if update.priority is not None:
+        self.learner.minimize.left_out = False
+        update = self.learner.update(self._paid(rollout))
+        if update.priority is not None and not self.learner.minimize.left_out:
             self.buffer.reprioritise(rollout.index, update.priority)
         metrics = dict(update.metrics)
         for bonus in self.bonuses:
@@ -371,6 +370,11 @@ class Agent:
         from uniarena.export.onnx import export_onnx  # type: ignore[import-not-found,unused-ignore]
 
         return export_onnx(self, Path(path))
+
+
+def rebuilt(agent: Agent, streams: Streams) -> tuple[Learner, list[Any]]:
+    """The agent's learner and bonuses made again, with first weights from other `streams`; the agent keeps its own."""
+    return agent._build_learner(streams), agent._build_bonuses(streams)
 
 
 def _available(device: str) -> bool:

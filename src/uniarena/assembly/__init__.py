@@ -287,6 +287,7 @@ def build_trainer(
                 env_factory=lambda num_envs, seed=None, wrappers=(): build_env(
                     exp, num_envs, extra=wrappers, run_dir=run_dir
                 ),
+                guard=exp.training.guard,
             )
         except BaseException as error:
             env.close()

@@ -55,6 +55,10 @@ class RolloutBuffer:
         device = parts[-1].rows.reward.device  # those that a checkpoint kept are on the CPU
         return Rollout.join(_alike([part.to(device) for part in parts]))
 
+    def forget(self) -> None:
+        """Drop what was gathered: what comes next does not continue it."""
+        self._parts, self.size = [], 0
+
     def state_dict(self) -> dict[str, Any]:
         return {"parts": [_to_state(part) for part in self._parts]}
 

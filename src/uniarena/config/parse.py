@@ -284,8 +284,9 @@ def _nested(cls: type[Any], value: Any, path: str, where: Location | None) -> An
     required = {
         f.name for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING
     }
-    if isinstance(value, str) and "type" in field_types(cls) and required <= {"type"}:
-        value = Section({"type": value}, where)
+    short = getattr(cls, "short", "type")  # the key that a text alone stands for
+    if isinstance(value, str) and short in field_types(cls) and required <= {short}:
+        value = Section({short: value}, where)
     if value is None or isinstance(value, cls | Mapping):
         return parse(cls, value if isinstance(value, cls | Section) else Section(value or {}, where), path)
     raise _wrong(value, expected(cls), path, where, _map_hint(cls, value))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, config
+from uniarena.config.guard import GuardConfig
 from uniarena.config.section import Section, find
 
 Count = Annotated[int, Between(1)]
@@ -94,6 +95,7 @@ class TrainingConfig:
     threads: Literal["auto"] | Count = "auto"  # threads of torch in the main process
     max_wall_time: Annotated[float, Between(0, above=True)] | None = None  # seconds, or text such as 1h30m
     keep_checkpoints: Count = 5  # newest checkpoints kept; the best one is kept besides
+    guard: GuardConfig = GuardConfig()  # what becomes of NaN, infinite and huge numbers; a rule alone will do
 
     def __post_init__(self) -> None:
         kind, _, index = self.device.partition(":")

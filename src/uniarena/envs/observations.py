@@ -20,7 +20,7 @@ def as_batch(space: Space[Any], obs: Tree, device: torch.device) -> tuple[Tree, 
         tensors `[N, …]` on `device` (N = 1 for a single one), and whether it was a batch.
 
     Raises:
-        ValueError: it does not fit the space; key by key.
+        ValueError: it does not fit the space, or holds NaN or infinities; key by key.
     """
     shapes = {name: tuple(leaf.shape or ()) for name, leaf in leaf_spaces(space)}
     given = {name: tuple(np.shape(leaf)) for name, leaf in tree_paths(obs)}
@@ -35,12 +35,25 @@ def as_batch(space: Space[Any], obs: Tree, device: torch.device) -> tuple[Tree, 
                 + (" like the rest of the batch." if batched else ", or a batch of such.")
             )
 
+    for name, leaf in tree_paths(obs):
+        _refuse_non_finite(name, leaf)
+
     def convert(leaf: Any) -> Tensor:
         tensor = torch.as_tensor(np.asarray(leaf) if not isinstance(leaf, Tensor) else leaf, device=device)
         tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
         return tensor if batched else tensor.unsqueeze(0)
 
     return tree_map(convert, obs), batched
+
+
+def _refuse_non_finite(name: str, leaf: Any) -> None:
+    array = leaf.detach().cpu().numpy() if isinstance(leaf, Tensor) else np.asarray(leaf)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise ValueError(
+            f"observation{f' {name!r}' if name else ''} holds {array[tuple(bad)]} at {bad}; expected finite numbers: "
+            "no action follows from it."
+        )
 
 
 def _wrong_keys(expected: list[str], given: list[str]) -> str:

@@ -1,40 +1,44 @@
-"""Where the first NaN or infinity of a rollout is."""
+"""Numbers that are NaN, infinite or beyond a bound: whether there are any, which, and bounded ones in their place."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
-from uniarena.batch import Rollout, tree_paths
+
+def magnitudes(tensors: Sequence[Tensor]) -> list[float]:
+    """The largest magnitude in each (non-empty) tensor, NaN where one holds NaN. One copy to the host."""
+    pairs = [torch.aminmax(tensor) for tensor in tensors]
+    ends = torch.stack([end for pair in pairs for end in pair]).tolist()
+    return [max(-low, high) for low, high in zip(ends[::2], ends[1::2], strict=True)]
 
 
-def first_non_finite(rollout: Rollout) -> str | None:
-    """One sentence on the earliest value from the environment that is not finite; None where all are."""
-    rows = rollout.rows
-    leaves = [*tree_paths(rows.obs, "observation"), ("reward", rows.reward)]
-    found = [(*_first(leaf, rows.valid), name, leaf) for name, leaf in leaves if leaf.is_floating_point()]
-    found = [entry for entry in found if entry[0] >= 0]
-    if not found:
-        return _in_final(rollout)
-    t, b, name, leaf = min(found, key=lambda entry: entry[0])
-    bad = leaf[t, b].flatten()
-    value = bad[~bad.isfinite()][0].item()
-    return f"The {name} of environment {b} was {value} at step {t} of this rollout of {rollout.T}: look there first."
+def beyond(x: Tensor, bound: float) -> Tensor:
+    """Bool of the same shape: NaN, infinite, or larger in magnitude than `bound`."""
+    return ~(x.abs() <= bound)
 
 
-def _first(leaf: Tensor, valid: Tensor) -> tuple[int, int]:
-    """Row and column of the first valid entry of `[T, B, …]` that is not finite; −1 where all are."""
-    bad = ~leaf.isfinite().reshape(*valid.shape, -1).all(-1) & valid
-    places = bad.nonzero()
-    return (int(places[0, 0]), int(places[0, 1])) if len(places) else (-1, -1)
+def bounded(x: Tensor, bound: float, largest: float) -> Tensor:
+    """NaN as 0, and ± `largest` in place of infinities and of what is beyond `bound`; a copy, the rest as it is."""
+    instead = torch.nan_to_num(x.sign()) * largest
+    return torch.where(beyond(x, bound), instead, x)
 
 
-def _in_final(rollout: Rollout) -> str | None:
-    if rollout.ended is None:
-        return None
-    for name, leaf in tree_paths(rollout.ended.obs, "final observation"):
-        bad = leaf.is_floating_point() and ~leaf.isfinite().reshape(len(leaf), -1).all(-1)
-        if isinstance(bad, Tensor) and bool(bad.any()):
-            at = int(bad.nonzero()[0, 0])
-            t, b = int(rollout.ended.t[at]), int(rollout.ended.b[at])
-            return f"The {name} of environment {b} was not finite at step {t} of this rollout of {rollout.T}."
-    return None
+def largest_within(x: Tensor, bound: float) -> float:
+    """The largest magnitude in `x` that is not beyond `bound`; 0 where there is none."""
+    kept = torch.where(beyond(x, bound), 0.0, x).abs()
+    return float(kept.max()) if kept.numel() else 0.0
+
+
+def describe_beyond(x: Tensor, bound: float) -> str:
+    """What the first bad entry of a tensor is and where: `nan`, `inf at [1, 3]`, `1e+38 at [0] (beyond 1e+15)`.
+
+    Raises:
+        IndexError: there is none.
+    """
+    at = beyond(x, bound).nonzero()[0].tolist()
+    value = float(x[tuple(at)])
+    place = f" at {at}" if at else ""
+    return f"{value:g}{place}" + (f" (beyond max_abs={bound:g})" if abs(value) < torch.inf else "")

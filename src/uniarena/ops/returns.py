@@ -20,8 +20,12 @@ ValueFn = Callable[..., Tensor]
 
 
 def trace_ends(rows: Batch) -> Tensor:
-    """[T, B] bool: rows that stop credit: terminated, truncated, or not valid (reset-only, dead)."""
-    return rows.terminated | rows.truncated | ~rows.valid
+    """[T, B] bool: rows that stop credit: terminated, truncated, or not valid (reset-only, dead, left out), and those
+    before a row that is not valid, whose value they are bootstrapped from.
+    """
+    ends: Tensor = rows.terminated | rows.truncated | ~rows.valid
+    ends[:-1] |= ~rows.valid[1:]
+    return ends
 
 
 def known_successors(rollout: Rollout) -> Tensor | None:

@@ -1,6 +1,6 @@
 """Optimisers, schedules, and `Minimize`, the one way to take a gradient step."""
 
-from uniarena.optim.minimize import LearnStep, LossFn, Minimize, NonFiniteError, global_norm
+from uniarena.optim.minimize import LearnStep, LossFn, Minimize, NonFiniteError, React, global_norm
 from uniarena.optim.optimizer import Optimizer, OptimizerConfig, build_optimizer
 from uniarena.optim.schedules import Schedule, ScheduleConfig, make_schedule
 
@@ -11,6 +11,7 @@ __all__ = [
     "NonFiniteError",
     "Optimizer",
     "OptimizerConfig",
+    "React",
     "Schedule",
     "ScheduleConfig",
     "build_optimizer",

@@ -10,24 +10,45 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from uniarena.batch import Batch, tree_paths
+from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
 from uniarena.optim.optimizer import Optimizer
 
 LossFn = Callable[[Any], tuple[Tensor, Metrics]]
 """Batch → (scalar loss, detached 0-d metrics)."""
 
+React = Callable[["NonFiniteError", dict[str, Tensor]], bool]
+"""(what is wrong, the tensors at fault by name) → True: they were mended in place, go on; False: leave the step out. It
+may also raise."""
+
 
 class NonFiniteError(ArithmeticError):
-    """A loss or a gradient is NaN or infinite. Raised before the step: the parameters are still good.
+    """A number is NaN, infinite or huge. Raised before it reaches a step of an optimiser.
 
     Attributes:
-        where: `loss` or `gradient`.
-        names: the metrics, or the parameters' gradients, that are not finite.
+        where: `loss`, `gradient`, `value`, `parameter`, `optimizer`, `buffer`; of what environments and policies gave,
+            `observation`, `final observation`, `next observation`, `reward`, `action`, `log_prob`.
+        names: the metrics, parameters, or leaf at fault.
+        env, env_step: the column, and the environment steps of the run before it; None where it has no such place.
+        parameters: names of what the step would have changed.
+        in_a_row: steps of this optimiser that were bad one after the other, this one included.
+        left_out: the update was left out, and nothing else is to be done.
+        rule: what was decided about it; empty: nothing yet.
     """
 
-    def __init__(self, where: str, names: list[str], message: str) -> None:
+    def __init__(
+        self,
+        where: str,
+        names: list[str],
+        message: str,
+        env: int | None = None,
+        env_step: int | None = None,
+    ) -> None:
         super().__init__(message)
-        self.where, self.names = where, names
+        self.where, self.names, self.env, self.env_step = where, names, env, env_step
+        self.parameters: list[str] = []
+        self.in_a_row, self.left_out, self.rule = 1, False, ""
 
 
 @dataclass(frozen=True)
@@ -45,7 +66,7 @@ class LearnStep:
 
 
 class Minimize:
-    """Takes gradient steps: loss, backward, finite or raise, hook, clip, step.
+    """Takes gradient steps: loss, backward, finite or not, hook, clip, step.
 
     Args:
         max_grad_norm: largest global L2 norm of the gradient; longer ones are scaled down to it. None: no
@@ -53,11 +74,19 @@ class Minimize:
 
     Attributes:
         hook: called with a `LearnStep` between backward and clipping; None costs nothing.
+        react: decides what becomes of a bad step; None: it is an error.
+        max_abs: larger magnitudes are bad in what is watched.
+        bad_steps: first parameter of an optimiser (or `watch`) → how many bad ones came in a row.
+        left_out: whether a step was left out since this was last set to False.
     """
 
     def __init__(self, max_grad_norm: float | None = None) -> None:
         self.max_grad_norm = max_grad_norm
         self.hook: Callable[[LearnStep], None] | None = None
+        self.react: React | None = None
+        self.max_abs = math.inf
+        self.bad_steps: dict[str, int] = {}
+        self.left_out = False
 
     def __call__(self, loss_fn: LossFn, batch: Any, optimizer: Optimizer) -> Metrics:
         """One step of `optimizer` on `loss_fn(batch)`.
@@ -67,24 +96,67 @@ class Minimize:
             is copied to the host but what the finite check reads.
 
         Raises:
-            NonFiniteError: the loss or a gradient is not finite; no parameter was changed.
+            NonFiniteError: the loss or a gradient is not finite, and `react` lets it pass; no parameter was changed.
         """
         loss, metrics = loss_fn(batch)
         optimizer.zero_grad()
         loss.backward()
         gradients = optimizer.gradients()
-        norm = global_norm(gradients)
+        norm, good = global_norm(gradients), True
         size = float(norm)
-        if not (math.isfinite(size) and math.isfinite(float(loss.detach()))):
-            raise _non_finite(loss, metrics, gradients)
         metrics = {**metrics, "loss": loss.detach(), "grad_norm": norm}
+        if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
+            good = False
+            if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
+                return metrics
+            size = float(global_norm(gradients))
         if self.hook is not None:
             self.hook(LearnStep(gradients, optimizer))
             size = float(global_norm(gradients))
+            if not math.isfinite(size):
+                good = False
+                if not self._mended(_bad_gradient(gradients, " after on_learn_step"), gradients, optimizer):
+                    return metrics
+                size = float(global_norm(gradients))
         if self.max_grad_norm is not None and size > self.max_grad_norm:
             torch._foreach_mul_(list(gradients.values()), self.max_grad_norm / (size + 1e-6))
         optimizer.step()
+        if good and self.bad_steps:
+            self.bad_steps.pop(optimizer.names[0], None)
         return metrics
+
+    def watch(self, **tensors: Tensor) -> None:
+        """Look at what losses are about to be made of, such as values and advantages `[T, B]`, by name.
+
+        Raises:
+            NonFiniteError: NaN, infinities or magnitudes beyond `max_abs`, and `react` mends nothing.
+        """
+        if all(size <= self.max_abs and size < math.inf for size in magnitudes(list(tensors.values()))):
+            if self.bad_steps:
+                self.bad_steps.pop("watch", None)
+            return
+        bound = min(self.max_abs, torch.finfo(torch.float64).max)
+        bad = {name: x for name, x in tensors.items() if bool(beyond(x, bound).any())}
+        said = ", ".join(f"{name} is {describe_beyond(x, bound)}" for name, x in bad.items())
+        message = f"{said} (row, column of the rollout); no step was taken. {ADVICE}"
+        error = NonFiniteError("value", list(bad), message)
+        if not self._mended(error, bad, None):
+            error.left_out = True
+            raise error
+
+    def _mended(self, error: NonFiniteError, tensors: dict[str, Tensor], optimizer: Optimizer | None) -> bool:
+        """Let `react` decide. True: the tensors are finite now; False: the step is to be left out."""
+        if self.react is None:
+            raise error
+        name = "watch" if optimizer is None else optimizer.names[0]
+        error.parameters = [] if optimizer is None else optimizer.names
+        self.bad_steps[name] = error.in_a_row = self.bad_steps.get(name, 0) + 1
+        mended = self.react(error, tensors)
+        self.left_out |= not mended
+        return mended
+
+
+ADVICE = "Look for NaN or huge values in observations and rewards, or lower learner.learning_rate."
 
 
 def global_norm(gradients: dict[str, Tensor]) -> Tensor:
@@ -92,24 +164,27 @@ def global_norm(gradients: dict[str, Tensor]) -> Tensor:
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))))
 
 
-def _non_finite(loss: Tensor, metrics: Metrics, gradients: dict[str, Tensor]) -> NonFiniteError:
-    if not bool(loss.detach().isfinite()):
-        names = [name for name, value in metrics.items() if not bool(value.isfinite().all())]
-        return NonFiniteError(
-            "loss",
-            names,
-            f"the loss is {float(loss.detach())} (not finite: {', '.join(names) or 'only the total'}); "
-            "no step was taken. "
-            "Look for NaN or huge values in observations and rewards, or lower learner.learning_rate.",
-        )
+def _fault(metrics: Metrics, gradients: dict[str, Tensor], batch: Any) -> NonFiniteError:
+    """What is wrong with a step whose loss or gradient is not finite; `metrics` hold the loss."""
+    loss = float(metrics["loss"])
+    if math.isfinite(loss):
+        return _bad_gradient(gradients, f"; the loss was {loss:.6g}")
+    own = {name: value for name, value in metrics.items() if name not in ("loss", "grad_norm")}
+    names = [name for name, value in own.items() if not bool(value.isfinite().all())]
+    fields = batch if isinstance(batch, Batch) else ()
+    paths = [pair for name in fields for pair in tree_paths(batch[name], name)]
+    inputs = [path for path, x in paths if x.is_floating_point() and not bool(x.isfinite().all())]
+    found = f"not finite: {', '.join(names) or 'only the total'}" + (
+        f"; in its batch: {', '.join(inputs)}" if inputs else ""
+    )
+    return NonFiniteError("loss", names, f"the loss is {loss} ({found}); no step was taken. {ADVICE}")
+
+
+def _bad_gradient(gradients: dict[str, Tensor], said: str) -> NonFiniteError:
     names = [name for name, gradient in gradients.items() if not bool(gradient.isfinite().all())]
     what = (
         f"the gradient is not finite in {', '.join(names)}"
         if names
         else "the gradient's norm overflows float32"
     )
-    return NonFiniteError(
-        "gradient",
-        names,
-        f"{what}; the loss was {float(loss.detach()):.6g}; no step was taken. Lower learner.learning_rate.",
-    )
+    return NonFiniteError("gradient", names, f"{what}{said}; no step was taken. Lower learner.learning_rate.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -61,6 +62,10 @@ class Target(nn.Module):
     def reset(self) -> None:
         """Make the copy equal to its source: after other parameters were loaded into that."""
         self._copy([*zip(*self._pairs, strict=True), *self._other])
+
+    def follows(self, parameters: Iterable[int]) -> bool:
+        """Whether the source holds one of these parameters, given by `id`."""
+        return not {id(parameter) for parameter in self._source[0].parameters()}.isdisjoint(parameters)
 
     @staticmethod
     def _copy(pairs: list[Any]) -> None:

@@ -94,6 +94,7 @@ class LocalSampler:
         self._actor: Actor | None = None
         self._version = 0
         self._boundaries = 0
+        self._given_up = False
         self._chunk: _Chunk | None = None
 
     @property
@@ -126,6 +127,9 @@ class LocalSampler:
         actor = self._actor
         if actor is None:
             raise RuntimeError("collect() before publish(): publish an actor first.")
+        if self._given_up:
+            self._given_up = False
+            self._reset()
         rows = -(-steps // self.columns)
         chunk = self._prepare(rows, actor)
         with torch.no_grad():
@@ -319,6 +323,11 @@ class LocalSampler:
             parts.append(Batch((len(index),), fields))
         return Batch.cat(parts) if parts else None
 
+    def abandon(self) -> None:
+        """Give up all running episodes: the next chunk begins with new ones, here or where the state is loaded."""
+        self._boundaries += 1
+        self._given_up, self._state = True, None
+
     def close(self) -> None:
         self.env.close()
 
@@ -329,7 +338,7 @@ class LocalSampler:
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "env": self.env.state_dict(),
+            "env": None if self._given_up else self.env.state_dict(),
             "obs": self._obs,
             "is_first": self._is_first,
             "state": self._state,
@@ -338,7 +347,7 @@ class LocalSampler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; without native state, as after the last declared boundary."""
-        self._boundaries = state["boundaries"]
+        self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
         if state["env"] is None:
             self._reset()

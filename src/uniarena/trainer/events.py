@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from uniarena.batch import Rollout
-from uniarena.optim import LearnStep
+from uniarena.optim import LearnStep, NonFiniteError
 from uniarena.sampling import Episode
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "EpisodeEnd",
     "EpisodeStart",
     "ExceptionRaised",
+    "FaultFound",
     "IterationEnd",
     "LearnStep",
     "TrainingEnd",
@@ -88,6 +89,15 @@ class UpdateEnd:
 
 
 @dataclass(frozen=True)
+class FaultFound:
+    """A number is NaN, infinite or huge. `rule` is about to be applied, or what `trainer.guard.rule` is set to."""
+
+    method: ClassVar[str] = "on_fault"
+    error: NonFiniteError
+    rule: str
+
+
+@dataclass(frozen=True)
 class IterationEnd:
     """Collect, observe, update, publish are done: the only place where state is saved."""
 
@@ -104,7 +114,8 @@ class ValidationEpoch:
 
 @dataclass(frozen=True)
 class CheckpointSaved:
-    """A checkpoint was written to `path`; `kind` says why (`step`, `best`, `final`, `interrupt`, `safety`)."""
+    """A checkpoint was written to `path`; `kind` says why (`step`, `best`, `final`, `interrupt`,
+    `safety`, `fault`)."""
 
     method: ClassVar[str] = "on_checkpoint"
     path: Path

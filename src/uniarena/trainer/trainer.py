@@ -14,12 +14,14 @@ import torch
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
+from uniarena.config.guard import GuardConfig
 from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean
 from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
 from uniarena.sampling.evaluation import refuse_misfit
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
+from uniarena.trainer.guard import Guard
 from uniarena.trainer.schedule import Counters, schedule_for
 
 _log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class Trainer:
             in the order given.
         run_dir: where checkpoints go; None: nothing is saved.
         meta: plain data kept in every checkpoint's manifest (resolved config, provenance).
+        guard: what becomes of NaN, infinite and huge numbers; by default they stop the run.
 
     Attributes:
         counters: where the run stands.
@@ -54,6 +57,7 @@ class Trainer:
         run_dir: str | Path | None = None,
         meta: dict[str, Any] | None = None,
         env_factory: Callable[..., Env] | None = None,
+        guard: GuardConfig | None = None,
     ) -> None:
         refuse_misfit(agent, env)
         self.agent, self.meta = agent, meta or {}
@@ -77,6 +81,7 @@ class Trainer:
         self._finished: list[Episode] = []  # of this iteration
         self._resumed = self._over = False
         self._listeners = self._find_listeners()
+        self.guard = Guard(guard or GuardConfig(), self)
 
     # -- the loop ------------------------------------------------------------------------------------------------
     def fit(self, env_steps: int) -> Counters:
@@ -94,6 +99,7 @@ class Trainer:
             self.should_stop, self.stop_reason, self._over = False, "finished", False
         self.total_env_steps = env_steps
         self.agent.learner.minimize.hook = self._learn_step_hook()
+        self.guard.arm()
         try:
             self.emit(events.TrainingStart(self._resumed))
             self.sampler.publish(self.agent.actor, self.counters.updates)
@@ -108,9 +114,11 @@ class Trainer:
             raise
         finally:
             self._over, self.agent.learner.minimize.hook = True, None
+            self.guard.arm(False)
         return self.counters
 
     def _iteration(self) -> None:
+        self.guard.begin()
         self.metrics, self._user_figures, self._finished = {}, {}, []
         mean, columns = RunningMean(), self.sampler.columns
         end, last = self.schedule.iteration_end(self.counters, self.total_env_steps), False
@@ -121,16 +129,19 @@ class Trainer:
             self._round(wanted, last and self._boundary_due(), mean)
         self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
         self.counters.iterations += 1
+        self.guard.end()
         self.emit(events.IterationEnd())
 
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
-        rollout = self.agent.observe(self.sampler.collect(wanted, boundary=boundary))
+        rollout = self.agent.observe(self.guard.admit(self.sampler.collect(wanted, boundary=boundary)))
         self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
-            update = self.agent.update(self.progress)
+            update = self.guard.update(self.progress)
+            if update is None:
+                continue
             self.counters.updates += 1
             self.counters.epochs += self.schedule.epochs_per_update
             mean.add(update.metrics)
@@ -193,12 +204,16 @@ class Trainer:
         return {kind: [method for method in methods if method is not None] for kind, methods in found.items()}
 
     def _learn_step_hook(self) -> Callable[[events.LearnStep], None] | None:
-        return self.emit if self.listens(events.LearnStep) else None
+        return self._learn_step if self.listens(events.LearnStep) else None
+
+    def _learn_step(self, event: events.LearnStep) -> None:
+        self.emit(event)
+        self.guard.look()
 
     def _account(self, rollout: Rollout) -> None:
         """Counters and episode figures of a chunk, and its events replayed in order of time."""
         valid = rollout.rows.valid
-        before, rows = self.counters.env_steps, int(valid.sum())
+        before, rows = self.counters.env_steps, int(valid.sum()) + self.guard.left_out
         self.counters.env_steps += rows
         self.counters.steps += rollout.T * rollout.B
         finished = self.episodes.update(rollout, self.agent.reward_streams(rollout))
@@ -278,9 +293,13 @@ class Trainer:
 
         Returns:
             its folder; None where the trainer has no run folder.
+
+        Raises:
+            NonFiniteError: the agent holds bad numbers, and the guard's rule is to stop.
         """
         if self.run_dir is None:
             return None
+        self.guard.inspect()
         name = "best" if kind == "best" else str(self.counters.env_steps)
         folder = self.run_dir / "checkpoints" / name
         # after a fault the explorer has drawn for a chunk that never came
@@ -296,6 +315,19 @@ class Trainer:
         self.emit(events.CheckpointSaved(folder, kind))
         return folder
 
+    def save_last_good(self) -> Path | None:
+        """Write a checkpoint where a run breaks off within an iteration: running episodes and what was gathered for an
+        on-policy update are given up, so that a resumed run begins with new episodes.
+
+        Returns:
+            its folder, or that of one that was written at this point already; None where there is no run folder.
+        """
+        self.sampler.abandon()
+        self.episodes = EpisodeTracker()
+        getattr(self.agent.buffer, "forget", _nothing)()
+        here = None if self.run_dir is None else self.run_dir / "checkpoints" / str(self.counters.env_steps)
+        return here if here is not None and (here / "manifest.json").is_file() else self.save("fault")
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "agent": self.agent.state_dict(),
@@ -309,6 +341,7 @@ class Trainer:
                 "loop_seconds": self.loop_seconds,
                 "evaluation_seconds": self.evaluation_seconds,
                 "threads": torch.get_num_threads(),
+                "guard": self.guard.state_dict(),
                 "callbacks": [_callback_state(callback) for callback in self.callbacks],
             },
         }
@@ -333,6 +366,8 @@ class Trainer:
         self.counters = Counters(**own["counters"])
         self.episodes.load_state_dict(own["episodes"])
         self.loop_seconds, self.evaluation_seconds = own["loop_seconds"], own["evaluation_seconds"]
+        if "guard" in own:
+            self.guard.load_state_dict(own["guard"])
         for callback, entry in zip(self.callbacks, own["callbacks"], strict=True):
             if entry["state"] is not None:
                 callback.load_state_dict(entry["state"])

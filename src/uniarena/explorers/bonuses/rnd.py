@@ -109,7 +109,7 @@ class RND(nn.Module):
             self.predictor = self._network(observation_space, deeper)
         self.moments = Moments(1)
         self.log_scale = nn.Parameter(torch.zeros(()))
-        self._minimize = Minimize()
+        self.minimize = Minimize()
         self._weight = make_schedule(cfg.reward_scale)
         self._optimizer = self._adam(self.predictor.named_parameters(), cfg.learning_rate)
         self._scale_optimizer = self._adam([("log_scale", self.log_scale)], cfg.scale_learning_rate)
@@ -168,9 +168,9 @@ class RND(nn.Module):
         obs = tree_map(lambda leaf: leaf.flatten(0, 1).index_select(0, chosen), successors(rollout))
         mean = RunningMean()
         for batch in Batch((len(chosen),), obs=obs).minibatches(self.cfg.batch_size, 1, self.rng):
-            metrics = self._minimize(self._loss, batch, self._optimizer)
+            metrics = self.minimize(self._loss, batch, self._optimizer)
             if self.cfg.scale == "learned":
-                self._minimize(self._scale_loss, metrics["loss"], self._scale_optimizer)
+                self.minimize(self._scale_loss, metrics["loss"], self._scale_optimizer)
             mean.add({"predictor_loss": metrics["loss"]})
         return {**self._seen, **mean.result()}
 
