@@ -10,7 +10,7 @@ from uniarena.optim import OptimizerConfig, ScheduleConfig
 TARGET_EVERY_ENV_STEPS = 1_000
 
 Positive = Annotated[int, Between(1)]
-Share = Annotated[float, Between(0.0, 1.0, above=True)]
+Share = Annotated[float, Between(0, 1, above=True)]
 
 
 @config

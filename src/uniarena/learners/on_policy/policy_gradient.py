@@ -90,7 +90,7 @@ class PolicyGradient(Learner):
             discount = self.cfg.gamma * (~rows.terminated).to(value.dtype)
         ends, known = trace_ends(rows), known_successors(rollout)
         advantage, target = self.advantage(rows.reward, value, next_value, discount, ends, known=known)
-        self.minimize.watch(value=value, next_value=next_value, advantage=advantage, target=target)
+        self.minimize.watch(value=value, advantage=advantage)
         mean, std = mean_and_std(advantage, rows.valid)
         summary = {"explained_variance": explained_variance(value, target, rows.valid)}
         summary |= {"advantage_mean": mean.float(), "advantage_std": std.float()}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +11,7 @@ from uniarena.ops.finite import beyond, bounded, describe_beyond, largest_within
 from uniarena.optim import NonFiniteError, Optimizer
 from uniarena.optim.targets import Target
 from uniarena.seeding import Streams
+from uniarena.trainer.guard.copy import Copy
 
 
 class AgentState:
@@ -21,6 +20,9 @@ class AgentState:
     Args:
         agent: the agent; its parts are looked up here, once.
         max_abs: larger parameters are bad.
+
+    Attributes:
+        taken: whether there is a good state to go back to.
     """
 
     def __init__(self, agent: Agent, max_abs: float) -> None:
@@ -43,7 +45,8 @@ class AgentState:
             value for part in parts.values() for value in vars(part).values() if isinstance(value, Optimizer)
         ]
         self._fixed = [*self.trained.values(), *self.others.values()]
-        self._good: dict[str, Any] | None = None
+        self._good = Copy(list(modules.values()), self.optimizers, agent.reward_scaler)
+        self.taken = False
 
     # -- looking -------------------------------------------------------------------------------------------------
     def fault(self) -> NonFiniteError | None:
@@ -93,30 +96,14 @@ class AgentState:
     # -- the last good state -------------------------------------------------------------------------------------
     def take(self) -> None:
         """Keep a copy of the present state, which must be good."""
-        scaler = self.agent.reward_scaler
-        self._good = _cloned(
-            {
-                "learner": self.agent.learner.state_dict(),
-                "bonuses": [bonus.state_dict() for bonus in self.agent.bonuses],
-                "scaler": None if scaler is None else scaler.state_dict(),
-            }
-        )
-
-    @property
-    def taken(self) -> bool:
-        """Whether there is a good state to go back to."""
-        return self._good is not None
+        self._good.take()
+        self.taken = True
 
     def restore(self) -> None:
         """Go back to the copy. Random streams stay where they are, so that what follows is not the same again."""
-        good, agent = _cloned(self._good), self.agent
-        streams = agent.streams.state_dict()
-        agent.learner.load_state_dict(good["learner"])
-        for bonus, saved in zip(agent.bonuses, good["bonuses"], strict=True):
-            bonus.load_state_dict(saved)
-        if agent.reward_scaler is not None:  # the running returns belong to episodes that go on
-            agent.reward_scaler.load_state_dict({**good["scaler"], "returns": agent.reward_scaler.returns})
-        agent.streams.load_state_dict(streams)
+        streams = self.agent.streams.state_dict()
+        self._good.restore()
+        self.agent.streams.load_state_dict(streams)
 
     # -- mending -------------------------------------------------------------------------------------------------
     @torch.no_grad()
@@ -206,13 +193,3 @@ def _head(name: str) -> str:
 def _matches(name: str, part: str) -> bool:
     """Whether a parameter belongs to a part: by its dotted path, or as `value` means `value_net`."""
     return name == part or name.startswith((f"{part}.", f"{part}:", f"{part}_"))
-
-
-def _cloned(tree: Any) -> Any:
-    if isinstance(tree, Tensor):
-        return tree.clone()
-    if isinstance(tree, dict):
-        return {key: _cloned(value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_cloned(value) for value in tree)
-    return tree
