@@ -44,8 +44,8 @@ class EpisodeTracker:
         """Account for a chunk → the episodes that ended in it, in order of time.
 
         The return is in the environment's own reward: `info["raw_reward"]` where wrappers changed it. Episodes that a
-        declared boundary cut after the last row (`last.cut`), that broke off with their simulator (`lost`) or whose last
-        rows were left out, are dropped, not reported; so is what an interruption left of one before row 0.
+        declared boundary cut after the last row (`last.cut`), that broke off with their simulator (`lost`) or whose
+        last rows were left out, are dropped, not reported; so is what an interruption left of one before row 0.
 
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
