@@ -144,6 +144,17 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 _WRAPPERS = {"ataripreprocessing": _BUNDLE, "atariwrapper": _BUNDLE}
+# Kind → other libraries' classes that are options here.
+_OPTIONS = {
+    "learner": {
+        **dict.fromkeys(("ddqn", "doubledqn"), "write type: dqn, double: true"),
+        "duelingdqn": "write type: dqn, dueling: true",
+        "noisydqn": "write type: dqn, noisy: true, and agent.explorer: sample",
+    },
+    "buffer": dict.fromkeys(
+        ("her", "herreplaybuffer", "hindsight", "hindsightreplaybuffer"), "write type: replay, her: {}"
+    ),
+}
 # Wrappers for what is always there: leaving them out changes nothing.
 NEEDLESS_WRAPPERS = _squashed("RecordEpisodeStatistics Monitor VecMonitor OrderEnforcing PassiveEnvChecker")
 
@@ -197,10 +208,30 @@ def refuse_name(kind: str, name: str, choices: list[str], origin: Origin) -> Non
         problem, hint = _WRAPPERS[word]
         raise ConfigError(f"{name} {problem} here", origin.spelling, origin.location, hint)
     stem = word.removesuffix("agent").removesuffix(kind)
+    option = _OPTIONS.get(kind, {}).get(word) or _OPTIONS.get(kind, {}).get(stem)
+    if option:
+        raise ConfigError(f"{name} is not a {kind} of its own here", origin.spelling, origin.location, option)
     later = _WORDS_LATER.get(kind, set())
     if word in later or stem in later:
         message = f"{name} comes with a later version; this one has {listed(choices)}"
         raise ConfigError(message, origin.spelling, origin.location, f"write one of these, or {LEAVE_OUT}")
+
+
+def refuse_gaussian(path: str, value: Any, learner: str | None, origin: Origin) -> None:
+    """`Gaussian` is the policy's own distribution, which a deterministic policy does not have.
+
+    Raises:
+        ConfigError: an explorer of that name with a learner whose policy is deterministic.
+    """
+    name = value.get("type", value.get("name")) if isinstance(value, Mapping) else value
+    word = squash(name) if isinstance(name, str) else ""
+    if path == "agent.explorer" and learner in ("td3", "ddpg") and word in ("gaussian", "gaussianexplorer"):
+        raise ConfigError(
+            f"{name} stands for sample, the policy's own distribution, and the policy of {learner} is deterministic",
+            origin.spelling,
+            origin.location,
+            "write gaussian_noise",
+        )
 
 
 def refuse_hydra(tree: Any, path: str, where: Location | None) -> None:

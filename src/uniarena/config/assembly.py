@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from uniarena import registry
-from uniarena.config.aliases import canonical_name
-from uniarena.config.errors import ConfigError, Faults
+from uniarena.config.aliases import COMPONENT_KEYS, LEARNER_KEYS, canonical_name
+from uniarena.config.answers_off_policy import notes
+from uniarena.config.errors import ConfigError, Faults, listed
+from uniarena.config.fields import field_types
 from uniarena.config.parse import parse
 from uniarena.config.schema import Experiment
 from uniarena.config.section import Section, join
@@ -51,6 +53,8 @@ def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> 
     keys = section.without("type")
     schema = getattr(found, "Config", None)
     if schema is not None:
+        if kind == "learner" and isinstance(name, str):
+            _check_left_over(name, schema, keys, path)
         return found, parse(schema, keys, path)
     if keys:
         key = next(iter(keys))
@@ -61,6 +65,37 @@ def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> 
             "give it a Config, or remove the key",
         )
     return found, None
+
+
+def _check_left_over(name: str, schema: type, keys: Section, path: str) -> None:
+    """Keys that other learners have and this one lacks: what stays behind when the algorithm is exchanged.
+
+    Raises:
+        ConfigError: all of them at once, with the faults of the other keys.
+    """
+    learner, known = canonical_name("learner", name), field_types(schema)
+    left = [
+        key for key, value in keys.items() if key in LEARNER_KEYS and key not in known and value is not None
+    ]
+    if learner not in registry.BUILT_IN["learner"] or not left:
+        return
+    owners = [
+        other
+        for other in registry.BUILT_IN["learner"]
+        if set(left) & set(field_types(registry.lookup("learner", other).Config))
+    ]
+    places = [keys.where(key) for key in left]
+    lines = [str(place.line) for place in places if place and place.line]
+    where = f" (line{'s' if len(lines) > 1 else ''} {', '.join(lines)})" if len(lines) == len(left) else ""
+    message = [f"{learner} has no {', '.join(left)}{where}; these are settings of {listed(owners, 4)}"]
+    hint = f"remove {'it' if len(left) == 1 else 'them'}; on the command line: " + " ".join(
+        f"{path}.{key}=null" for key in left
+    )
+    faults = Faults()
+    faults.add("\n".join(message + notes(learner, left)), join(path, left[0]), places[0], hint)
+    with faults.gather():
+        parse(schema, keys.without(*left), path)
+    faults.check()
 
 
 def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
@@ -103,8 +138,27 @@ def check_components(experiment: Experiment) -> None:
         for kind, path, section in named:
             with faults.gather():
                 if not (kind == "wrapper" and _of_gymnasium(section["type"])):
+                    if kind == "buffer":
+                        _check_replay_left_over(experiment, section)
                     component(kind, section, path)
         faults.check()
+
+
+def _check_replay_left_over(experiment: Experiment, section: Section) -> None:
+    """Settings of replay that stay behind when an on-policy learner takes the place of another.
+
+    Raises:
+        ConfigError: naming them.
+    """
+    given_here, replay = experiment.agent.buffer, COMPONENT_KEYS["buffer"].values()
+    left = [key for key in section if key in replay and key not in ("type", "train_batch_size")]
+    if "type" not in given_here and section.get("type") == "rollout" and left:
+        raise ConfigError(
+            f"{', '.join(left)}: settings of replay; {experiment.learner['type']} learns from rollouts",
+            "agent.buffer",
+            section.where(left[0]),
+            "remove the section; on the command line: agent.buffer=null",
+        )
 
 
 def _of_gymnasium(name: Any) -> bool:

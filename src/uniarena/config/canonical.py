@@ -11,6 +11,7 @@ from typing import Any
 from uniarena import registry
 from uniarena.config import answers
 from uniarena.config.aliases import COMPONENT_KEYS, KEYS, canonical_name, home_of
+from uniarena.config.answers_off_policy import explain
 from uniarena.config.components import (
     component,
     components,
@@ -24,6 +25,7 @@ from uniarena.config.components import (
 from uniarena.config.errors import ConfigError, Faults, Location, closest, listed, squash
 from uniarena.config.schema import SECTIONS
 from uniarena.config.section import Origin, Section, find, join
+from uniarena.config.spellings import BY_LEARNER
 from uniarena.config.wording import given
 
 # A section given as a bare word or number: the key it stands for.
@@ -41,23 +43,26 @@ _LISTS = {
     "experiment.loggers": "logger",
     "agent.intrinsic": "bonus",
 }
+_PARTS = ("agent.buffer.", "agent.explorer.")  # where keys lead that other libraries have in the learner
 _GATHERED = {
     squash(word)
     for word in ("rollout_length", "rollout_fragment_length", "rollout_steps", "train_batch_size")
 }
 
 
-def canonical(tree: Section, base: Section) -> Section:
+def canonical(tree: Section, base: Section, misspelt: Faults | None = None) -> Section:
     """A source in canonical spelling.
 
     Args:
         tree: the source as it was written.
         base: the earlier sources, merged and canonical; says what an override like `learner.lr=…` is about.
+        misspelt: takes misspelt sections whose keys could be read nevertheless, so that the caller can look
+            further; None: they are raised with the rest.
 
     Raises:
         ConfigError: unknown or planned keys, one key under two spellings, a contradiction; all at once.
     """
-    return _Pass(tree, base).run()
+    return _Pass(tree, base).run(misspelt)
 
 
 class _Pass:
@@ -65,18 +70,27 @@ class _Pass:
         self.tree, self.base = tree, base
         self.out = Section(location=tree.location)
         self.origins: dict[str, Origin] = {}
-        self.faults = Faults()
+        self.faults, self.misspelt = Faults(), Faults()
+        self.parts: list[tuple[str, Any, Origin]] = []
+        self.named: str | None = None
 
-    def run(self) -> Section:
+    def run(self, misspelt: Faults | None) -> Section:
         for key, value in self.tree.items():
             with self.faults.gather():
-                self._entry("", key, value, Origin(str(key), self.tree.where(key)))
+                self._entry("", key, value, Origin(str(key), self.tree.where(key)), self.tree)
+        for path, value, origin in self.parts:
+            with self.faults.gather():
+                self._part(path, value, origin)
         self._check_intervals()
+        if misspelt is None or self.faults.found:
+            self.faults.found[:0] = self.misspelt.found
+        else:
+            misspelt.found += self.misspelt.found
         self.faults.check()
         return self.out
 
-    def _entry(self, section: str, key: Any, value: Any, origin: Origin) -> None:
-        """One key of a section whose keys are known."""
+    def _entry(self, section: str, key: Any, value: Any, origin: Origin, beside: Section) -> None:
+        """One key of a section whose keys are known; `beside` is the section."""
         if not isinstance(key, str):
             raise ConfigError(
                 f"a key must be text, got {given(key)}", origin.spelling, origin.location, "quote the key"
@@ -89,11 +103,22 @@ class _Pass:
             "agent",
         ):  # everything about learning in one section: a habit
             moved = KEYS["learner"].get(squash(key), "")
-            target = moved if moved.startswith("learner.") else None
+            target = moved if moved.startswith(("learner.", *_PARTS)) else None
             answers.refuse("learner", key, value, origin)
+            if explain(key, value, self.learner, origin):
+                return
         if target is None:
-            raise _unknown(section, key, origin)
+            error, near = _unknown(section, key, origin)
+            if near is None or not isinstance(value, Section) or self._is_there(section, near, beside):
+                raise error
+            self.misspelt.found.extend(error.faults)  # what stands below is read as if it were spelt right
+            target = near
         self._visit(target, value, origin)
+
+    @staticmethod
+    def _is_there(section: str, path: str, beside: Section) -> bool:
+        """Whether a key of a section, in any spelling, leads to this path."""
+        return any(KEYS[section].get(squash(str(key))) == path for key in beside)
 
     def _visit(self, path: str, value: Any, origin: Origin) -> None:
         """Bring a value to its canonical path."""
@@ -112,13 +137,16 @@ class _Pass:
         elif path == "agent.memory":
             answers.refuse_memory(value, origin)
         elif path in _TYPED:
+            answers.refuse_gaussian(path, value, self.learner, origin)
             self._put(path, component(_TYPED[path], path, value, origin, self.base), origin)
         elif path in _LISTS:
             self._put(path, components(_LISTS[path], path, value, origin, self.base, self.faults), origin)
         elif path in SECTIONS:
             self._section(path, value, origin)
         elif path.startswith("learner."):
-            self._put(path, schedule(value, origin), origin)
+            self._setting(path, value, origin)
+        elif path.startswith(_PARTS):
+            self.parts.append((path, value, origin))
         else:
             self._put(path, plain_value(path, value, origin), origin)
 
@@ -134,7 +162,7 @@ class _Pass:
             value = self._train_batch(value, origin)
         for key, entry in value.items():
             with self.faults.gather():
-                self._entry(path, key, entry, origin.under(value, key))
+                self._entry(path, key, entry, origin.under(value, key), value)
 
     # -- the learner -----------------------------------------------------------------------------------------
     def _learner(self, value: Any, origin: Origin) -> None:
@@ -144,20 +172,34 @@ class _Pass:
         if not isinstance(value, Section):
             raise not_a_map("learner", value, origin)
         self._open("learner", origin.location)
-        ours = self._is_built_in(value)
+        self.named = name = self._named(value)
+        ours = name is None or name in registry.BUILT_IN["learner"]
         for key, entry in value.items():
             with self.faults.gather():
                 at = origin.under(value, key)
                 target = KEYS["learner"].get(squash(str(key)))
                 if ours and isinstance(key, str):
                     answers.refuse("learner", key, entry, at)
+                    if explain(key, entry, name, at):
+                        continue
                 if target and (ours or key == "type"):
                     self._visit(target, entry, at)
                 else:
                     self._put(join("learner", key), schedule(entry, at) if ours else entry, at)
 
-    def _is_built_in(self, section: Section) -> bool:
-        """Whether this source, or else an earlier one, names a built-in learner, or nobody names one."""
+    @property
+    def learner(self) -> str | None:
+        """Canonical name of the learner that this source, or else an earlier one, names."""
+        if self.named:
+            return self.named
+        written = [value for key, value in self.tree.items() if KEYS[""].get(squash(str(key))) == "learner"]
+        section = written[0] if written else None
+        if is_name(section):
+            section = Section({"type": section})
+        return self._named(section if isinstance(section, Section) else Section())
+
+    def _named(self, section: Section) -> str | None:
+        """The same, where `section` is the source's section `learner`; a class from Python goes by its name."""
         names = [
             value for key, value in section.items() if KEYS["learner"].get(squash(str(key))) == "learner.type"
         ]
@@ -168,9 +210,30 @@ class _Pass:
                     entry for k, entry in entries if KEYS["agent"].get(squash(str(k))) == "learner.type"
                 ]
         name = names[0] if names else find(self.base, "learner.type")[0]
-        return name is None or (
-            isinstance(name, str) and canonical_name("learner", name) in registry.BUILT_IN["learner"]
-        )
+        return canonical_name("learner", name) if isinstance(name, str) else name and str(name)
+
+    def _setting(self, path: str, value: Any, origin: Origin) -> None:
+        """A setting of a built-in learner; `ent_coef: auto_0.1` of Stable-Baselines3 is two of them."""
+        path = BY_LEARNER.get(self.learner or "", {}).get(path, path)
+        first = str(value).removeprefix("auto_") if path == "learner.alpha" else str(value)
+        if first != str(value):
+            self._put("learner.alpha_init", first, origin)
+            value = "auto"
+        self._put(path, schedule(value, origin), origin)
+
+    def _part(self, path: str, value: Any, origin: Origin) -> None:
+        """A setting of the buffer or the explorer that stood in the learner's section."""
+        top = ".".join(path.split(".")[:2])
+        section, _, key = path.rpartition(".")
+        found = find(self.out, section)[0]
+        if top in self.origins and (
+            (isinstance(found, Section) and key in found) or not isinstance(found, Section | None)
+        ):
+            first = self.origins[top]
+            raise ConfigError(
+                f"given twice: in {first} and as {origin}", path, origin.location, "keep one of the two"
+            )
+        self._put(path, value, origin)
 
     def _learner_type(self, value: Any, origin: Origin) -> None:
         """`agent.type` and `learner.type` mean the same; saying it twice is fine, a contradiction is not."""
@@ -252,7 +315,8 @@ class _Pass:
         return here
 
 
-def _unknown(section: str, key: str, origin: Origin) -> ConfigError:
+def _unknown(section: str, key: str, origin: Origin) -> tuple[ConfigError, str | None]:
+    """The error for a key that is unknown, and the path that was likely meant."""
     prefix = f"{section}." if section else ""
     names = [
         path.removeprefix(prefix) for path in dict.fromkeys(KEYS[section].values()) if path.startswith(prefix)
@@ -269,4 +333,5 @@ def _unknown(section: str, key: str, origin: Origin) -> ConfigError:
     else:
         hint = "remove it, or move it into the section it belongs to"
     message = f"unknown {'key' if section else 'section'} {key!r}; known here: {listed(names, 24)}"
-    return ConfigError(message, origin.spelling, origin.location, hint)
+    meant = KEYS[section][near] if near and not home else None
+    return ConfigError(message, origin.spelling, origin.location, hint), meant

@@ -15,6 +15,7 @@ from uniarena.config.aliases import (
     canonical_value,
     closest_name,
 )
+from uniarena.config.answers_off_policy import explain
 from uniarena.config.errors import ConfigError, Faults, listed, squash
 from uniarena.config.section import Items, Origin, Patch, Section, find, join
 from uniarena.config.wording import given
@@ -85,7 +86,29 @@ def component(kind: str, path: str, value: Any, origin: Origin, base: Section) -
             raise ConfigError(
                 f"given twice: as {first} and as {at}", join(path, target), at.location, "keep one of the two"
             )
+        entry = _inner(kind, target, entry, at) if ours else entry
         out.put(target, found if target == "type" else entry, at.location)
+    return out
+
+
+def _inner(kind: str, key: str, value: Any, origin: Origin) -> Any:
+    """What stands inside a component's key: hindsight (switched on or off), and values that move."""
+    name = {("buffer", "her"): "her", ("explorer", "epsilon"): "decay", ("explorer", "sigma"): "decay"}.get(
+        (kind, key)
+    )
+    if name == "her" and isinstance(value, bool):
+        return Section(location=origin.location) if value else None
+    if name is None or not isinstance(value, Section):
+        return value
+    out, table = Section(location=value.location), COMPONENT_KEYS[name]
+    for inner, entry in value.items():
+        at, target = origin.under(value, inner), table.get(squash(str(inner)), inner)
+        explain(str(inner), entry, None, at)
+        if target in out:
+            raise ConfigError(
+                f"given twice, the second time as {at}", origin.spelling, at.location, "keep one"
+            )
+        out.put(target, entry, at.location)
     return out
 
 

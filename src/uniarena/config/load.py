@@ -9,6 +9,7 @@ from typing import Any
 
 from uniarena import registry
 from uniarena.config import answers
+from uniarena.config.assembly import check_components, component
 from uniarena.config.canonical import canonical
 from uniarena.config.environments import is_multi_agent, renamed
 from uniarena.config.errors import ConfigError, Faults, listed
@@ -37,10 +38,20 @@ def load(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> E
     several = [sources] if isinstance(sources, str | Path | Mapping) else list(sources)
     if not several:
         raise ConfigError("no config given", hint="name a file or a recipe, such as ppo/cartpole")
-    merged = Section()
+    merged, misspelt = Section(), Faults()
     for tree in (*map(read, several), *map(read_override, overrides)):
         answers.refuse_hydra(tree, "", None)
-        merged = merge(merged, canonical(tree, merged))
+        merged = merge(merged, canonical(tree, merged, misspelt))
+    if misspelt.found:  # faults below such a section are told in the same round
+        experiment = None
+        with misspelt.gather():
+            experiment = _build(merged)
+        with misspelt.gather():
+            if experiment is not None:
+                check_components(experiment)
+            elif isinstance(merged.get("learner"), Section):
+                component("learner", merged["learner"], "learner")
+        misspelt.check()
     return _build(merged)
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from uniarena.config.aliases import home_of, meant
+from uniarena.config.aliases import LEARNER_KEYS, home_of, meant
 from uniarena.config.errors import ConfigError, Faults, Location, closest, listed, squash
 from uniarena.config.fields import Between, field_types
 from uniarena.config.section import REDACTED, Items, Section, join, plain
@@ -46,6 +46,8 @@ def parse(cls: type[T], mapping: Mapping[str, Any] | T | None, path: str = "") -
     values: dict[str, Any] = {}
     for key, value in mapping.items():
         here = mapping.where(key) if isinstance(mapping, Section) else None
+        if value is None and path == "learner" and key not in types_ and key in LEARNER_KEYS:
+            continue  # another learner's key, taken away
         if key not in types_:
             faults.found.extend(unknown_key(cls, key, path, here).faults)
             continue
@@ -94,7 +96,9 @@ def unknown_key(cls: type[Any], key: Any, path: str, where: Location | None) -> 
             "quote the key",
         )
     home, near = home_of(path, key), meant(key, names) or closest(key, names)
-    if near and not (home and squash(near) != squash(key)):
+    if path == "learner" and key in LEARNER_KEYS:
+        hint = "it is a setting of other learners: remove it"
+    elif near and not (home and squash(near) != squash(key)):
         hint = f"write {near}"
     elif home:
         hint = f"this belongs elsewhere: {home}"
