@@ -1,7 +1,7 @@
 """Keys of off-policy learning that mean something else, or count in another unit, in some other library.
 
-Sources: Stable-Baselines3 2.7 and its contrib and zoo, CleanRL, RLlib of Ray 2.40, d3rlpy 2, rlkit, skrl, Spinning Up, and
-the authors' code of TD3, TQC and REDQ.
+Sources: Stable-Baselines3 2.7 and its contrib and zoo, CleanRL, RLlib of Ray 2.40, d3rlpy 2, rlkit, skrl, Spinning
+Up, and the authors' code of TD3, TQC and REDQ.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ def _gradient_steps(value: Any) -> str:
 
 
 def _blocks(value: Any) -> str:
-    every = given(value)
-    return f"write learner.train_every_env_steps: {every}, and learner.updates_per_env_step: 1 if as many updates follow"
+    return (
+        f"write learner.train_every_env_steps: {given(value)}, and learner.updates_per_env_step: 1 if as many updates "
+        "follow"
+    )
 
 
 def _temperature(value: Any) -> str:

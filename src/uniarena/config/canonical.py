@@ -43,6 +43,14 @@ _LISTS = {
     "experiment.loggers": "logger",
     "agent.intrinsic": "bonus",
 }
+_OPEN = (
+    "agent.policy",
+    "agent.value",
+    "agent.explorer",
+    "agent.buffer",
+    "agent.intrinsic",
+    "learner.optimizer",
+)
 _PARTS = ("agent.buffer.", "agent.explorer.")  # where keys lead that other libraries have in the learner
 _GATHERED = {
     squash(word)
@@ -109,7 +117,9 @@ class _Pass:
                 return
         if target is None:
             error, near = _unknown(section, key, origin)
-            if near is None or not isinstance(value, Section) or self._is_there(section, near, beside):
+            if not isinstance(value, Section) or near not in (*SECTIONS, *_OPEN):
+                raise error
+            if self._is_there(section, near, beside):
                 raise error
             self.misspelt.found.extend(error.faults)  # what stands below is read as if it were spelt right
             target = near
@@ -315,8 +325,8 @@ class _Pass:
         return here
 
 
-def _unknown(section: str, key: str, origin: Origin) -> tuple[ConfigError, str | None]:
-    """The error for a key that is unknown, and the path that was likely meant."""
+def _unknown(section: str, key: str, origin: Origin) -> tuple[ConfigError, str]:
+    """The error for a key that is unknown, and the path that was likely meant, or nothing."""
     prefix = f"{section}." if section else ""
     names = [
         path.removeprefix(prefix) for path in dict.fromkeys(KEYS[section].values()) if path.startswith(prefix)
@@ -333,5 +343,5 @@ def _unknown(section: str, key: str, origin: Origin) -> tuple[ConfigError, str |
     else:
         hint = "remove it, or move it into the section it belongs to"
     message = f"unknown {'key' if section else 'section'} {key!r}; known here: {listed(names, 24)}"
-    meant = KEYS[section][near] if near and not home else None
+    meant = KEYS[section][near] if near and not home else ""
     return ConfigError(message, origin.spelling, origin.location, hint), meant

@@ -43,9 +43,14 @@ class Between:
         return low and (self.high is None or value <= self.high)
 
     def __str__(self) -> str:
-        low = "" if self.low is None else f"{'above' if self.above else 'at least'} {self.low}"
-        high = "" if self.high is None else f"at most {self.high}"
+        low = "" if self.low is None else f"{'above' if self.above else 'at least'} {_short(self.low)}"
+        high = "" if self.high is None else f"at most {_short(self.high)}"
         return " and ".join(part for part in (low, high) if part)
+
+
+def _short(number: float) -> str:
+    """`0.0` as `0`: typing keeps one of equal annotations, whichever was written first."""
+    return str(int(number)) if float(number).is_integer() else str(number)
 
 
 class Field(NamedTuple):
