@@ -11,7 +11,7 @@ from uniarena.config.aliases import canonical_name
 from uniarena.config.assembly import check_components, component
 from uniarena.config.dump import dump, dump_mapping, to_mapping
 from uniarena.config.errors import ConfigError, Location
-from uniarena.config.fields import Between, Field, as_mapping, config, describe
+from uniarena.config.fields import Between, Field, WithDefaults, as_mapping, config, describe
 from uniarena.config.load import load
 from uniarena.config.parse import parse, split
 from uniarena.config.recipes import recipes, recipes_folder
@@ -39,6 +39,7 @@ __all__ = [
     "Location",
     "Section",
     "TrainingConfig",
+    "WithDefaults",
     "WorkersConfig",
     "as_mapping",
     "canonical_name",

@@ -150,7 +150,8 @@ def _check_replay_left_over(experiment: Experiment, section: Section) -> None:
     Raises:
         ConfigError: naming them.
     """
-    given_here, replay = experiment.agent.buffer or {}, COMPONENT_KEYS["buffer"].values()
+    given_here: Mapping[str, Any] = experiment.agent.buffer or {}
+    replay = COMPONENT_KEYS["buffer"].values()
     left = [key for key in section if key in replay and key not in ("type", "train_batch_size")]
     if "type" not in given_here and section.get("type") == "rollout" and left:
         raise ConfigError(

@@ -24,6 +24,33 @@ def config(cls: type[T]) -> type[T]:
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
+class WithDefaults:
+    """A config class under another name, with some defaults of its own: for presets, without a subclass each.
+
+    It is called, parsed into and described like the class itself; instances are instances of that class.
+
+    Args:
+        cls: the `@config` class.
+        name: its name with these defaults.
+        defaults: field → default. Of a nested config, what the user's map does not name stays as it is here, as
+            long as the map names no other `type`.
+    """
+
+    def __init__(self, cls: type[Any], name: str, **defaults: Any) -> None:
+        unknown = set(defaults) - set(field_types(cls))
+        if unknown:
+            raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
+        self.cls, self.__name__, self.defaults = cls, name, defaults
+
+    def __call__(self, **values: Any) -> Any:
+        return self.cls(**{**self.defaults, **values})
+
+
+def config_class(cls: Any) -> type[Any]:
+    """The dataclass behind a config class, with or without defaults of its own."""
+    return cls.cls if isinstance(cls, WithDefaults) else cls
+
+
 @dataclass(frozen=True)
 class Between:
     """Bounds of a number, for `Annotated[int, Between(1)]`; both inclusive unless `above` is set.
@@ -67,11 +94,13 @@ MISSING = dataclasses.MISSING
 
 def describe(cls: Any) -> list[Field]:
     """The keys of a config class in the order of their declaration, with the help from their comments."""
+    own = cls.defaults if isinstance(cls, WithDefaults) else {}
+    cls = config_class(cls)
     comments = _comments(cls)
     found = []
     for field in dataclasses.fields(cls):
         factory = field.default_factory
-        default = field.default if factory is MISSING else factory()
+        default = own.get(field.name, field.default if factory is MISSING else factory())
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
         found.append(Field(field.name, str(kind), default, comments.get(field.name, "")))
     return found
@@ -79,7 +108,8 @@ def describe(cls: Any) -> list[Field]:
 
 def field_types(cls: Any) -> dict[str, Any]:
     """Field name → its resolved type, bounds included."""
-    return _field_types(cls)
+    known: Any = config_class(cls)
+    return _field_types(known)
 
 
 @cache

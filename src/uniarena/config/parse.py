@@ -13,14 +13,14 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 
 from uniarena.config.aliases import LEARNER_KEYS, home_of, meant
 from uniarena.config.errors import ConfigError, Faults, Location, closest, listed, squash
-from uniarena.config.fields import Between, field_types
+from uniarena.config.fields import Between, WithDefaults, as_mapping, config_class, field_types
 from uniarena.config.section import REDACTED, Items, Section, join, plain
 from uniarena.config.wording import either, expected, given
 
 T = TypeVar("T")
 
 
-def parse(cls: type[T], mapping: Mapping[str, Any] | T | None, path: str = "") -> T:
+def parse(cls: type[T] | WithDefaults, mapping: Mapping[str, Any] | T | None, path: str = "") -> T:
     """Build a config.
 
     Args:
@@ -35,12 +35,13 @@ def parse(cls: type[T], mapping: Mapping[str, Any] | T | None, path: str = "") -
     Raises:
         ConfigError: unknown or missing keys, values of the wrong type or out of bounds; all of them at once.
     """
-    if isinstance(mapping, cls):
+    known = config_class(cls)
+    if isinstance(mapping, known):
         return mapping
     if mapping is None:
         mapping = {}
     if not isinstance(mapping, Mapping):
-        raise _wrong(mapping, f"a map ({listed(field_types(cls))})", path, None, _map_hint(cls, mapping))
+        raise _wrong(mapping, f"a map ({listed(field_types(cls))})", path, None, _map_hint(known, mapping))
     types_ = field_types(cls)
     faults = Faults()
     values: dict[str, Any] = {}
@@ -49,12 +50,12 @@ def parse(cls: type[T], mapping: Mapping[str, Any] | T | None, path: str = "") -
         if value is None and path == "learner" and key not in types_ and key in LEARNER_KEYS:
             continue  # another learner's key, taken away
         if key not in types_:
-            faults.found.extend(unknown_key(cls, key, path, here).faults)
+            faults.found.extend(unknown_key(known, key, path, here).faults)
             continue
         with faults.gather():
-            values[key] = coerce(types_[key], value, join(path, key), here)
+            values[key] = coerce(types_[key], _completed(cls, key, value), join(path, key), here)
     base = mapping.location if isinstance(mapping, Section) else None
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in dataclasses.fields(known):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if field.init and required and field.name not in mapping:
             wanted = expected(types_[field.name])
@@ -71,6 +72,21 @@ def parse(cls: type[T], mapping: Mapping[str, Any] | T | None, path: str = "") -
         raise error.beneath(path, lambda at: _place(mapping, path, at)) from None
     except ValueError as error:
         raise ConfigError(str(error), path, base) from error
+
+
+def _completed(cls: Any, key: str, value: Any) -> Any:
+    """A map for a nested config, completed by what a preset sets there; another type has defaults of its own."""
+    default = cls.defaults.get(key) if isinstance(cls, WithDefaults) else None
+    if not dataclasses.is_dataclass(default) or not isinstance(value, Mapping):
+        return value
+    preset = as_mapping(default)
+    if value.get("type", preset.get("type")) != preset.get("type"):
+        return value
+    whole = Section(value)
+    for name, entry in preset.items():
+        if name not in whole:
+            whole.put(name, entry, None)
+    return whole
 
 
 def split(cls: type[Any], mapping: Mapping[str, Any]) -> tuple[Section, Section]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from uniarena.config import ConfigError
+from uniarena.config import ConfigError, WithDefaults
 from uniarena.optim import Minimize, Optimizer
 from uniarena.values.model import Model, build_model
 
@@ -122,7 +122,7 @@ class Preset:
     """
 
     learner: Callable[..., Learner]
-    Config: type
+    Config: type | WithDefaults
     source: str
     parts: dict[str, dict[str, Any]] | None = None
 

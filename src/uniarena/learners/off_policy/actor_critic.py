@@ -36,7 +36,9 @@ class ActorCriticConfig:
     train_every_env_steps: Annotated[int, Between(1)] = 1  # env steps between two rounds of updates
     updates_per_env_step: Annotated[float, Between(0)] = 1.0  # updates of the critics for every env step
     tau: Annotated[float, Between(0, 1, above=True)] = 0.005  # share of the way that targets move
-    target_update_updates: Annotated[int, Between(1)] = 1  # updates between two moves of the targets
+    target_update_updates: Annotated[int, Between(1)] | None = (
+        None  # updates between two moves of the targets; null: 1, with td3 and ddpg those of the policy
+    )
     policy_delay: Annotated[int, Between(1)] = 1  # updates between two of the policy
     value_delay: Annotated[int, Between(1)] = 1  # updates between two of the critics
     n_critics: Annotated[int, Between(1)] = 2

@@ -24,7 +24,8 @@ from uniarena.learners.off_policy.actor_critic import (
     policy_subset,
     with_modes,
 )
-from uniarena.learners.off_policy.temperature import SACConfig, build_temperature
+from uniarena.learners.off_policy.sac_config import SACConfig
+from uniarena.learners.off_policy.temperature import build_temperature
 from uniarena.nets.inference import eval_mode
 from uniarena.ops.actor_critic import (
     Reduction,
@@ -52,7 +53,7 @@ class SAC(Learner):
 
     def __init__(self, model: Any, cfg: SACConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        self.target, self.turns = Target(model.q, cfg.tau, cfg.target_update_updates), Turns(cfg)
+        self.target, self.turns = Target(model.q, cfg.tau, cfg.target_update_updates or 1), Turns(cfg)
         self.temperature, self.estimate = build_temperature(model, cfg), cfg.estimate()
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)

@@ -37,7 +37,6 @@ class TD3Config(ActorCriticConfig):
 
     learning_rate: float | ScheduleConfig = 1e-3
     policy_delay: Annotated[int, Between(1)] = 2
-    target_update_updates: Annotated[int, Between(1)] = 2  # targets move with the policy
     policy_reduce: Literal["min", "mean", "first"] = "first"
     target_noise: Annotated[float, Between(0)] = 0.2  # smooths target actions; in half widths of the bounds
     target_noise_clip: Annotated[float, Between(0)] = 0.5  # largest such noise
@@ -57,8 +56,9 @@ class TD3(Learner):
     def __init__(self, model: Any, cfg: TD3Config, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
         self.turns = Turns(cfg)
-        self.q_target = Target(model.q, cfg.tau, cfg.target_update_updates)
-        self.policy_target = Target(model.policy.network, cfg.tau, cfg.target_update_updates)
+        interval = cfg.target_update_updates or cfg.policy_delay
+        self.q_target = Target(model.q, cfg.tau, interval)
+        self.policy_target = Target(model.policy.network, cfg.tau, interval)
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)
 

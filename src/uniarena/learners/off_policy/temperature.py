@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 
-from uniarena.config import Between, ConfigError, config
 from uniarena.envs.notices import notice
-from uniarena.learners.off_policy.actor_critic import ActorCriticConfig
-from uniarena.learners.off_policy.estimates import Estimate, Expectation
+from uniarena.learners.off_policy.sac_config import SACConfig
 from uniarena.ops.actor_critic import temperature_loss
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import Minimize, OptimizerConfig, ScheduleConfig, build_optimizer
+from uniarena.optim import Minimize, OptimizerConfig, build_optimizer
 from uniarena.values.actor_q_model import ActorQModel
 
 DISCRETE_SHARE = 0.5
@@ -23,35 +20,6 @@ DISCRETE_SHARE = 0.5
 Christodoulou 2019 (arXiv:1910.07207) takes 0.98, nearly uniform. Where one action is better, only an ever growing
 temperature keeps a policy there, and Q grows with it; a policy with 0.5 may still prefer one of two actions 9 to 1.
 """
-
-
-@config
-class SACConfig(ActorCriticConfig):
-    """Maximum entropy: α is the price of entropy, in reward. Haarnoja et al. 2018 (arXiv:1812.05905), section 5."""
-
-    alpha: Annotated[float, Between(0)] | Literal["auto"] = "auto"  # auto: adapted to target_entropy
-    alpha_init: Annotated[float, Between(0, above=True)] = 1.0  # first value of alpha: auto
-    alpha_bounds: tuple[float, float] = (1e-6, 100.0)  # least and largest value of alpha: auto
-    alpha_learning_rate: float | ScheduleConfig | None = None  # null: learning_rate
-    target_entropy: float | Literal["auto"] = (
-        "auto"  # nats, of actions scaled to [-1, 1]; auto: -dimension, or half of the most that discrete ones have
-    )
-
-    def __post_init__(self) -> None:
-        ActorCriticConfig.__post_init__(self)
-        low, high = self.alpha_bounds
-        if not 0.0 < low < high:
-            raise ConfigError(f"got {[low, high]}; expected 0 < least < largest.", path="alpha_bounds")
-        if not low <= self.alpha_init <= high:
-            raise ConfigError(
-                f"got {self.alpha_init}, outside of alpha_bounds {[low, high]}.",
-                path="alpha_init",
-                hint="widen alpha_bounds.",
-            )
-
-    def estimate(self) -> Estimate:
-        """What the critics' outputs mean."""
-        return Expectation(self)
 
 
 class Temperature(nn.Module):
