@@ -23,6 +23,7 @@ from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
 from uniarena.explorers.base import Explorer
+from uniarena.explorers.bonuses.sampled import refuse_rollouts_only, sampled_rows, with_bonus
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
@@ -153,12 +154,8 @@ class Agent:
         kind = lookup("buffer", section["type"])
         fields = _fields(section)
         if kind is not RolloutBuffer:
-            if self.spec["intrinsic"]:
-                raise ConfigError(
-                    f"bonuses are written on rollouts; {section['type']} keeps single transitions.",
-                    path="agent.intrinsic",
-                    hint="use an on-policy learner such as ppo, or leave agent.intrinsic out.",
-                )
+            for bonus in self.spec["intrinsic"]:
+                refuse_rollouts_only(lookup("bonus", bonus["type"]), section["type"])
             return None if env is None else self._build_replay(kind, fields, env)
         size = declared(self.learner.cfg, "train_batch_size")
         if size is not None and fields.get("train_batch_size") not in (None, size):
@@ -182,6 +179,7 @@ class Agent:
             n_step=getattr(cfg, "n_step", 1),
             stacks=find_stacks(env),
             goal_reward=goal_reward_of(env) if fields.get("her") is not None else None,
+            successors=bool(self.spec["intrinsic"]),
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 
@@ -243,8 +241,8 @@ class Agent:
         return action if new_state is None else (action, new_state)
 
     def observe(self, rollout: Rollout) -> Rollout:
-        """Take in a chunk: gather statistics, store it, and return it with the weighted `bonus` where there is one."""
-        if self.bonuses:
+        """Take in a chunk: gather statistics, store it, return it with the weighted `bonus` (replay: at updates)."""
+        if self.bonuses and isinstance(self.buffer, RolloutBuffer):
             total = sum(self._weighted(bonus, rollout) for bonus in self.bonuses)
             rollout = replace(rollout, rows=rollout.rows.replace(bonus=total))
         if self.normalizer is not None:
@@ -276,19 +274,24 @@ class Agent:
             if hasattr(self.buffer, "set_progress"):
                 self.buffer.set_progress(progress)
         rollout = self.buffer.sample(self.streams.torch("buffer"))
+        rows: Any = rollout
+        if self.bonuses and isinstance(rollout, Batch):
+            rows, gamma = sampled_rows(rollout), declared(self.learner.cfg, "gamma")
+            rollout = with_bonus(rollout, rows, self.bonuses, self._progress, gamma)
         self.learner.minimize.left_out = False
         update = self.learner.update(self._paid(rollout))
         if update.priority is not None and not self.learner.minimize.left_out:
             self.buffer.reprioritise(rollout.index, update.priority)
         metrics = dict(update.metrics)
         for bonus in self.bonuses:
-            metrics |= bonus.learn(rollout)
+            metrics |= bonus.learn(rows)
         return Update(metrics, update.priority)
 
     def _paid(self, sample: Rollout | Batch) -> Rollout | Batch:
         """What the learner gets: a copy with the reward it is paid, and on rollouts the discount of each row."""
         if isinstance(sample, Batch):
-            return sample if self.reward_scaler is None else sample.replace(reward=self._reward(sample))
+            asis = self.reward_scaler is None and "bonus" not in sample
+            return sample if asis else sample.replace(reward=self._reward(sample))
         rows = sample.rows
         discount = declared(self.learner.cfg, "gamma") * (~rows.terminated).to(rows.reward.dtype)
         return replace(sample, rows=rows.replace(reward=self._reward(rows), discount=discount))

@@ -33,6 +33,7 @@ def make_spec(stream: Stream, n: int = 1, **more: Any) -> BufferSpec:
         n_step=n,
         stacks=stacks,
         goal_reward=goal_reward,
+        successors=True,
         **more,
     )
 
@@ -57,6 +58,25 @@ def check(buffer: ReplayBuffer, oracle: Oracle, batch: Batch, her: str | None) -
         check_obs(batch["obs"], i, row.obs, goal)
         if expected.next_obs is not None:
             check_obs(batch["next_obs"], i, expected.next_obs, goal)
+        check_steps(oracle, batch, i, (b, p), goal)
+
+
+def check_steps(oracle: Oracle, batch: Batch, i: int, at: tuple[int, int], goal: np.ndarray | None) -> None:
+    """Every summed step of a window, its true successor, and where there is none."""
+    stored, p = oracle.stored(at[0]), at[1]
+    if "window" not in batch:
+        assert batch["known"][i].item() == (stored[p].successor is not None)
+        return
+    window, steps = batch["window"], int(batch["n"][i])
+    for k in range(oracle.n):
+        row = stored[p + k] if k < steps else None
+        known = row is not None and row.successor is not None
+        assert window["valid"][i, k].item() == known, (i, k)
+        if row is not None:
+            assert window["action"][i, k] == row.action
+            check_obs({name: leaf[i] for name, leaf in window["obs"].items()}, k, row.obs, goal)
+        if row is not None and row.successor is not None:
+            check_obs({name: leaf[i] for name, leaf in window["next_obs"].items()}, k, row.successor, goal)
 
 
 def check_obs(given: Any, i: int, expected: dict[str, np.ndarray], goal: np.ndarray | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uniarena.buffers.flags import FINAL
+from uniarena.buffers.flags import FINAL, TERMINATED
 from uniarena.buffers.layout import view
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def gather(
         obs.append(before)
         next_obs.append(after)
     return obs, next_obs, others
+
+
+def known(flags: np.ndarray) -> np.ndarray:
+    """Of which rows `[M]` with these flags `gather` gives the true successor: not where an end's was lost."""
+    return (flags & TERMINATED == 0) | (flags & FINAL != 0)
 
 
 def successors(ring: Ring, index: int, places: np.ndarray) -> np.ndarray:

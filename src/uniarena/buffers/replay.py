@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, Rollout
+from uniarena.batch import Batch, Rollout, tree_map
 from uniarena.buffers.flags import OK
-from uniarena.buffers.gather import Leaves, gather
-from uniarena.buffers.her import Hindsight, HindsightConfig
+from uniarena.buffers.gather import Leaves, gather, known
+from uniarena.buffers.her import Goals, Hindsight, HindsightConfig
 from uniarena.buffers.ring import Ring
 from uniarena.buffers.spec import BufferSpec
-from uniarena.buffers.window import one_step, summed, windows
+from uniarena.buffers.window import Window, one_step, summed, windows
 from uniarena.config import Between, config
 
 ROUNDS = 32
@@ -97,7 +97,10 @@ class ReplayBuffer:
 
         Returns:
             `[N]` of obs, action, reward (n steps summed), next_obs, discount (γⁿ, 0 where terminated), terminated,
-            weight, index (for `reprioritise`), n (steps summed), and the extra fields.
+            weight, index (for `reprioritise`), n (steps summed), and the extra fields. With `spec.successors` also
+            `known [N]`, False where an end's observation was lost; or where several steps are summed `window`: obs,
+            next_obs (both under the row's goal), action and the extra fields of each step, `[N, n_step, …]`, and
+            `valid [N, n_step]`: it was summed, and its successor is known.
 
         Raises:
             RuntimeError: nothing can be sampled yet.
@@ -187,10 +190,32 @@ class ReplayBuffer:
         if goals is not None and self.her is not None:
             self.her.write(goals, obs, next_obs)
         fields = self._fields(obs, next_obs, more)
+        if self.spec.successors:
+            if n == 1 and self.her is None:
+                fields["known"] = send(known(flags))
+            else:
+                fields["window"] = self._steps(window, goals)
         fields["reward"], fields["discount"] = send(result.reward), send(result.discount)
         fields["terminated"], fields["n"] = send(result.terminated), steps
         fields["index"] = send(places + ring.id_shift)
         return fields
+
+    def _steps(self, window: Window, goals: Goals | None) -> dict[str, Any]:
+        """The steps of windows `[N, n]`, each with its own successor; behind a window's end, copies of its last."""
+        count, n = window.places.shape
+        valid = np.arange(n) < window.steps[:, None]
+        last = np.take_along_axis(window.places, window.steps[:, None] - 1, axis=1)
+        places = np.where(valid, window.places, last).ravel()
+        flags = self.ring.flags.take(places, mode="wrap")
+        obs, next_obs, more = gather(self.ring, places, flags)
+        if goals is not None and self.her is not None:
+            rows = (goals.rows[:, None] * n + np.arange(n)).ravel()
+            self.her.write(Goals(rows, np.repeat(goals.desired, n, axis=0)), obs, next_obs)
+        fields = {**self._fields(obs, next_obs, more), "valid": self._send(valid.ravel() & known(flags))}
+        return {
+            name: tree_map(lambda leaf: leaf.reshape(count, n, *leaf.shape[1:]), tree)
+            for name, tree in fields.items()
+        }
 
     def _fields(self, obs: Leaves, next_obs: Leaves, more: Leaves) -> dict[str, Any]:
         """Leaves as trees of tensors on the device."""

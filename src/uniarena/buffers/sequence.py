@@ -13,7 +13,7 @@ import torch
 
 from uniarena.batch import Batch, tree_map
 from uniarena.buffers.flags import FIRST, OK, STOP, TRUNCATED
-from uniarena.buffers.gather import gather
+from uniarena.buffers.gather import gather, known
 from uniarena.buffers.replay import ReplayBuffer, ReplayConfig
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.window import one_step
@@ -83,6 +83,8 @@ class SequenceReplay(ReplayBuffer):
             ("index", flat + ring.id_shift),
         ):
             fields[name] = self._send(array)
+        if self.spec.successors:
+            fields["known"] = self._send(known(flags))
         fields["weight"] = (weight * self._send(valid & learned)).reshape(-1)
         steps, count = places.shape
         shaped = {

@@ -28,6 +28,7 @@ class BufferSpec:
         n_step: steps summed into one reward at most.
         stacks: leaves of the observation that are stacks of frames; see `frames.find_stacks`.
         goal_reward: recomputes the reward for another goal; see `her.goal_reward_of`.
+        successors: say of which rows they are known, and give every step's of a window; see `ReplayBuffer.sample`.
         extra: further fields of a row to keep and to sample, name → space of one row (`bonus`, `log_prob`, `state`).
     """
 
@@ -40,6 +41,7 @@ class BufferSpec:
     n_step: int = 1
     stacks: tuple[StackedLeaf, ...] = ()
     goal_reward: GoalReward | None = None
+    successors: bool = False
     extra: Mapping[str, Space[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,8 @@
 Burda et al. 2018 (arXiv:1810.12894). A fixed random network embeds the observation that an action led to, a
 second one learns to predict the embedding, and the squared error is the bonus. Deviations: one stream of
 rewards (extrinsic plus weighted bonus, ended with the episode) and one value function instead of two; the
-first chunk itself sets the observation statistics, rather than a random agent before training.
+first chunk itself sets the observation statistics, rather than a random agent before training. With replay there is no
+running return of a column, so `running_std` divides by the root mean square of all sampled errors.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RNDConfig:
         0.5  # weight of the bonus; the paper's 1 against 2 for the environment's reward
     )
     scale: Literal["running_std", "learned", "fixed"] = (
-        "running_std"  # what the error is divided by before the weight
+        "running_std"  # what the error is divided by before the weight; with replay its root mean square
     )
     feature_dim: int = 128  # width of the embedding that is predicted
     hidden_sizes: tuple[int, ...] = (
@@ -78,9 +79,10 @@ class RND(nn.Module):
     Float Boxes are normalised by statistics of its own; images go in as their encoder scales them.
 
     `scale` says what the mean squared error is divided by: `running_std` the standard deviation of the
-    running discounted sum of errors (of each column, over the ends of episodes, as in the paper); `fixed`
-    nothing; `learned` exp(s) of one learned number s, which descends mean(error · exp(−s)) + s. That is least
-    where exp(s) = mean(error), so that the mean bonus stays near 1 while errors shrink. s starts at the first
+    running discounted sum of errors (of each column, over the ends of episodes, as in the paper; of sampled
+    rows, which have no column, the root mean square of all errors so far); `fixed` nothing; `learned` exp(s)
+    of one learned number s, which descends mean(error · exp(−s)) + s. That is least where
+    exp(s) = mean(error), so that the mean bonus stays near 1 while errors shrink. s starts at the first
     chunk's log mean error and does not touch the predictor.
 
     Args:
@@ -141,31 +143,56 @@ class RND(nn.Module):
         known = known_successors(rollout)
         if known is not None:
             valid = valid & known
+        flat = tree_map(lambda leaf: leaf.flatten(0, 1), following)
+        error = self._new_errors(following, flat, valid)
+        return self._scaled(error, self._scale(error, valid), valid)
+
+    @torch.no_grad()
+    def bonus_of_rows(self, rows: Batch) -> Tensor:
+        """The bonus of replayed rows, `[M]`, unweighted; 0 where a row is not valid.
+
+        Call it once a sample: the statistics of observations and errors take the sample in first.
+        """
+        error = self._new_errors(rows.next_obs, rows.next_obs, rows.valid)
+        return self._scaled(error, self._scale_of_rows(error, rows.valid), rows.valid)
+
+    def _new_errors(self, following: Tree, flat: Tree, valid: Tensor) -> Tensor:
+        """The errors at successors `following`, shaped as `valid`, after their statistics took these in."""
         if self.normalizer is not None:
             self.normalizer.accumulate(following, valid)
             self.normalizer.merge()
-        error = self._errors(tree_map(lambda leaf: leaf.flatten(0, 1), following)).reshape(valid.shape)
-        error = torch.where(valid, error, 0.0)
-        bonus = error / self._scale(error, valid)
+        return torch.where(valid, self._errors(flat).reshape(valid.shape), 0.0)
+
+    def _scaled(self, error: Tensor, scale: Tensor, valid: Tensor) -> Tensor:
+        bonus = error / scale
         mean, std = mean_and_std(bonus, valid)
         self._seen = {"intrinsic_mean": mean.float(), "intrinsic_std": std.float()}
         return bonus
 
-    def learn(self, rollout: Rollout) -> Metrics:
+    def learn(self, sample: Rollout | Batch) -> Metrics:
         """Train the predictor on a random share of the rows, every `update_period` calls.
 
+        Args:
+            sample: a rollout, or the rows `[M]` that were replayed.
+
         Returns:
-            mean and standard deviation of the newest chunk's bonus, and the predictor's loss where it was
-            trained.
+            mean and standard deviation of the newest bonuses, and the predictor's loss where it was trained.
         """
         self._updates += 1
-        valid, known = rollout.rows.valid, known_successors(rollout)
-        rows = (valid if known is None else valid & known).flatten().nonzero().squeeze(1)
+        if isinstance(sample, Rollout):
+            valid, known = sample.rows.valid, known_successors(sample)
+            rows = (valid if known is None else valid & known).flatten().nonzero().squeeze(1)
+        else:
+            rows = sample.valid.nonzero().squeeze(1)
         if (self._updates - 1) % self.cfg.update_period or not len(rows):
             return dict(self._seen)
         order = torch.randperm(len(rows), generator=self.rng, device=self.rng.device).to(rows.device)
         chosen = rows[order[: math.ceil(len(rows) * self.cfg.update_proportion)]]
-        obs = tree_map(lambda leaf: leaf.flatten(0, 1).index_select(0, chosen), successors(rollout))
+        if isinstance(sample, Rollout):
+            following = tree_map(lambda leaf: leaf.flatten(0, 1), successors(sample))
+        else:
+            following = sample.next_obs
+        obs = tree_map(lambda leaf: leaf.index_select(0, chosen), following)
         mean = RunningMean()
         for batch in Batch((len(chosen),), obs=obs).minibatches(self.cfg.batch_size, 1, self.rng):
             metrics = self.minimize(self._loss, batch, self._optimizer)
@@ -189,19 +216,30 @@ class RND(nn.Module):
 
     def _scale(self, error: Tensor, valid: Tensor) -> Tensor:
         """What errors are divided by, after taking these `[T, B]` into account."""
-        if self.cfg.scale == "fixed":
-            return torch.ones_like(self.log_scale)
-        if self.cfg.scale == "learned":
-            if not self._started:
-                self.log_scale.copy_(mean_and_std(error, valid)[0].clamp(min=1e-8).log())
-                self._started = True
-            return self.log_scale.exp()
+        if self.cfg.scale != "running_std":
+            return self._plain_scale(error, valid)
         if self._returns is None or len(self._returns) != error.shape[1]:
             self._returns = torch.zeros_like(error[0])
         history = running_return(error, torch.where(valid, self.cfg.gamma, 1.0), self._returns)
         self._returns = history[-1].clone()
         self.moments.add(history.reshape(-1, 1), valid.flatten())
         return (self.moments.variance() + 1e-8).sqrt().to(error.dtype)
+
+    def _scale_of_rows(self, error: Tensor, valid: Tensor) -> Tensor:
+        """What errors are divided by, after taking these `[M]` of replayed rows into account."""
+        if self.cfg.scale != "running_std":
+            return self._plain_scale(error, valid)
+        self.moments.add(error[:, None], valid)
+        square = self.moments.variance() + self.moments.mean.square()
+        return (square + 1e-8).sqrt().to(error.dtype)
+
+    def _plain_scale(self, error: Tensor, valid: Tensor) -> Tensor:
+        if self.cfg.scale == "fixed":
+            return torch.ones_like(self.log_scale)
+        if not self._started:
+            self.log_scale.copy_(mean_and_std(error, valid)[0].clamp(min=1e-8).log())
+            self._started = True
+        return self.log_scale.exp()
 
     def get_extra_state(self) -> dict[str, Any]:
         """What `state_dict` holds beside the tensors of networks and statistics."""

@@ -1,0 +1,68 @@
+"""Bonuses on replayed experience: of the sampled rows, each time they are sampled.
+
+What was new when it was stored may be familiar when it is sampled, so the bonus is computed at the update, from the
+row's true successor; it is 0 where that is unknown. A return of n steps is paid every step's bonus:
+Σ γᵏ (r_k + w·b_k), over the steps really summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch
+from uniarena.config import ConfigError
+
+
+def sampled_rows(sample: Batch) -> Batch:
+    """The single steps of a sample as `[M]` rows: obs, action, next_obs, valid, and the buffer's extra fields.
+
+    M is N; N·n for windows of n steps; T·N for sequences.
+    """
+    if "window" in sample:
+        steps = sample["window"]
+        return Batch(tuple(steps["valid"].shape), dict(steps)).flatten()
+    valid = sample["known"] & sample["valid"] if "valid" in sample else sample["known"]
+    rows = sample.replace(valid=valid)
+    return rows if len(rows.shape) == 1 else rows.flatten()
+
+
+def with_bonus(sample: Batch, rows: Batch, bonuses: Sequence[Any], progress: float, gamma: float) -> Batch:
+    """The sample with `bonus`, shaped as its reward: the weighted sum over bonuses and over the steps of a window.
+
+    Args:
+        rows: `sampled_rows(sample)`.
+        progress: of the run, the clock of the weights.
+        gamma: discount of one step.
+    """
+    total = torch.zeros(rows.shape, device=rows.valid.device)
+    for bonus in bonuses:
+        total = total + bonus.weight(progress) * bonus.bonus_of_rows(rows)
+    total = torch.where(rows.valid, total, 0.0)
+    if "window" not in sample:
+        return sample.replace(bonus=total.reshape(sample.shape))
+    return sample.without("window").replace(bonus=discounted_sum(total.reshape(sample.shape[0], -1), gamma))
+
+
+def refuse_rollouts_only(bonus: Any, buffer: str) -> None:
+    """Raise where a bonus knows rollouts alone and the buffer gives sampled rows.
+
+    Raises:
+        ConfigError: the class lacks `bonus_of_rows`.
+    """
+    if not hasattr(bonus, "bonus_of_rows"):
+        name = getattr(bonus, "__name__", str(bonus))
+        raise ConfigError(
+            f"{name} gives bonuses of rollouts, and the buffer {buffer} gives sampled rows.",
+            path="agent.intrinsic",
+            hint=f"give {name} a method bonus_of_rows(rows) -> [M], or use an on-policy learner such as ppo.",
+        )
+
+
+def discounted_sum(steps: Tensor, gamma: float) -> Tensor:
+    """Σ γᵏ x_k: `[N, n]` → `[N]`."""
+    powers = gamma ** torch.arange(steps.shape[1], dtype=steps.dtype, device=steps.device)
+    return steps @ powers
