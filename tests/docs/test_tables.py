@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from uniarena import registry
-from uniarena.config import describe, load
+from uniarena.buffers.her import HindsightConfig
+from uniarena.config import ConfigError, describe, load
 from uniarena.config.schema import SECTIONS
+from uniarena.config.section import find
 from uniarena.explorers.bonuses.rnd import RNDConfig
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.presets import A2CConfig
@@ -36,6 +38,8 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
         ("agents.md", RNDConfig),
+        *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
+        ("replay.md", HindsightConfig),
         *[
             ("configuration.md", config)
             for config in SECTIONS.values()
@@ -125,6 +129,35 @@ def test_their_hyper_parameters_load_as_ours(ours: str, spelling: str):
     given = VALUES.get(ours, 0.5 if ours in ("gamma", "gae_lambda") else 4)
     loaded = load({**BASE, "learner": {"type": "ppo", spelling: given}})
     assert loaded.learner[ours] == given
+
+
+OFF_POLICY = [
+    (codes(cells[0])[0], name)
+    for cells in rows(DOCS / "coming-from.md", "Hyper-parameters off-policy")
+    if "." in codes(cells[0])[0]
+    for name in theirs(cells[1:])
+]
+
+
+@pytest.mark.parametrize(("ours", "spelling"), OFF_POLICY)
+def test_their_off_policy_hyper_parameters_load_as_ours(ours: str, spelling: str):
+    loaded = load({**BASE, "learner": {"type": "td3", spelling: 4}})
+    assert find(loaded.source, ours)[0] == 4
+
+
+ANSWERED = [
+    name
+    for cells in rows(DOCS / "coming-from.md", "Hyper-parameters off-policy")
+    if "." not in codes(cells[0])[0]
+    for name in re.findall(r"[a-z]\w*", codes(cells[0])[0])
+    if "_" in name or name in ("polyak", "autotune")
+]
+
+
+@pytest.mark.parametrize("spelling", sorted(set(ANSWERED) - {"n_steps"}))
+def test_what_has_two_meanings_is_answered(spelling: str):
+    with pytest.raises(ConfigError, match="is not a key here"):
+        load({**BASE, "learner": {"type": "sac", spelling: 4}})
 
 
 NETWORK = [
