@@ -49,6 +49,15 @@ def test_faults_and_help_are_those_of_the_class() -> None:
         WithDefaults(Outer, "Odd", speed=1)
 
 
+def test_a_default_gives_way_to_what_says_the_same_otherwise() -> None:
+    other = WithDefaults(Outer, "Other", unless={"rate": ("size",)}, rate=9.0)
+    assert (other().rate, other(size=3).rate, other(size=3, rate=2.0).rate) == (9.0, 1.0, 2.0)
+    rainbow = registry.lookup("learner", "rainbow").Config
+    assert parse(rainbow, {"target_update_updates": 7}).target_interval == 7
+    assert parse(rainbow, {"tau": 0.5}).target_interval == 1
+    assert parse(rainbow, {}).target_interval == 2_000
+
+
 @pytest.mark.parametrize("name", sorted(registry.BUILT_IN["learner"]))
 def test_configs_of_learners_are_at_most_one_level_below_a_base(name: str) -> None:
     schema = registry.lookup("learner", name).Config

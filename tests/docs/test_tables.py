@@ -88,6 +88,19 @@ def test_the_defaults_of_the_presets_are_those_of_the_code(column: int, config: 
     assert table == code
 
 
+@pytest.mark.parametrize(("column", "name"), [(1, "dqn"), (2, "sac"), (3, "td3")])
+def test_the_off_policy_defaults_are_those_of_the_code(column: int, name: str):
+    cells = {
+        codes(row[0])[0]: row[column]
+        for row in rows(DOCS / "learners.md", "Keys off-policy")
+        if len(row) == 5
+    }
+    code = {field.name: field.default for field in describe(registry.lookup("learner", name).Config)}
+    code["optimizer"] = code["optimizer"].type
+    table = {key: value(f"[{cell}]" if ", " in cell else cell) for key, cell in cells.items() if cell != "–"}
+    assert {key: tuple(map(float, v)) if isinstance(v, list) else v for key, v in table.items()} == code
+
+
 @cache
 def literals() -> list[str]:
     files = (ROOT / "src" / "uniarena").rglob("*.py")

@@ -32,18 +32,23 @@ class WithDefaults:
     Args:
         cls: the `@config` class.
         name: its name with these defaults.
+        unless: default → other fields, each of which takes its place where it is given.
         defaults: field → default. Of a nested config, what the user's map does not name stays as it is here, as
             long as the map names no other `type`.
     """
 
-    def __init__(self, cls: type[Any], name: str, **defaults: Any) -> None:
+    def __init__(
+        self, cls: type[Any], name: str, unless: dict[str, tuple[str, ...]] | None = None, **defaults: Any
+    ) -> None:
         unknown = set(defaults) - set(field_types(cls))
         if unknown:
             raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))}")
-        self.cls, self.__name__, self.defaults = cls, name, defaults
+        self.cls, self.__name__, self.unless, self.defaults = cls, name, unless or {}, defaults
 
     def __call__(self, **values: Any) -> Any:
-        return self.cls(**{**self.defaults, **values})
+        replaced = {key for key, others in self.unless.items() if any(other in values for other in others)}
+        kept = {key: default for key, default in self.defaults.items() if key not in replaced}
+        return self.cls(**{**kept, **values})
 
 
 def config_class(cls: Any) -> type[Any]:

@@ -38,6 +38,7 @@ IQN = Preset(
 _RAINBOW = WithDefaults(
     DQNConfig,
     "RainbowConfig",
+    unless={"target_update_env_steps": ("target_update_updates", "tau")},
     learning_rate=6.25e-5,
     optimizer=AdamConfig(eps=1.5e-4),
     learning_starts=20_000,
