@@ -21,7 +21,6 @@ from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError
 from uniarena.envs import make_env
 
-
 GOAL = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 SPACE = spaces.Dict({"achieved_goal": GOAL, "desired_goal": GOAL})
 

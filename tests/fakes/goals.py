@@ -86,7 +86,11 @@ class Reach(gym.Env[Obs, np.ndarray]):
     def __init__(self, limit: int = 10) -> None:
         place = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.observation_space: spaces.Space[Any] = spaces.Dict(
-            {"achieved_goal": place, "desired_goal": place, "observation": spaces.Box(-1.0, 1.0, (3,), np.float32)}
+            {
+                "achieved_goal": place,
+                "desired_goal": place,
+                "observation": spaces.Box(-1.0, 1.0, (3,), np.float32),
+            }
         )
         self.action_space = spaces.Box(-0.2, 0.2, (2,), np.float32)
         self.limit, self.t = limit, 0

@@ -57,7 +57,7 @@ EVERYTHING = {  # goals, stacks, priorities, windows and masks at once
     "kwargs": {"bits": 4, "limit": 6},
     "wrappers": [{"type": "frame_stack", "n_frames": 3, "keys": ["observation"]}],
 }
-SLOW_TARGET = {"target_update_env_steps": None, "target_update_updates": 7}
+SLOW_TARGET = {"target_update_updates": 7}
 RUNS = {
     "dqn": config({"type": "dqn", "learning_rate": DECAY, **SLOW_TARGET}),
     "c51": config({"type": "c51", "n_step": 3}, buffer=PER),
@@ -74,10 +74,10 @@ RUNS = {
     "hindsight": config("sac", REACH, buffer={"her": {"strategy": "final"}}),
     "mapped": config({"type": "dqn", "n_step": 3}, STACKED, buffer={"memory_map": "mapped"}),
     "discrete_sac": config("sac", {"id": "CartPole-v1", "num_envs": 3}),
-    "parameter_noise": config(
-        "td3", PENDULUM, explorer={"type": "parameter_noise", "redraw_env_steps": 30}
+    "parameter_noise": config("td3", PENDULUM, explorer={"type": "parameter_noise", "redraw_env_steps": 30}),
+    "no_native_state": config(
+        {"type": "dqn", "n_step": 3}, {"id": "tests.resume.envs:OpaqueEnv"}, buffer=PER
     ),
-    "no_native_state": config({"type": "dqn", "n_step": 3}, {"id": "tests.resume.envs:OpaqueEnv"}, buffer=PER),
     "async": config("sac", {"id": PENDULUM, "vectorization": "async"}),
     "careless": config(
         "sac",
@@ -85,7 +85,10 @@ RUNS = {
         policy={"network": "tests.fakes.models:DropoutNet"},
         value={"hidden_sizes": [16]},
     ),
-    "tensor": config({"type": "dqn", "train_every_env_steps": 16}, {"id": "examples.tensor_cartpole:make", "num_envs": 8, "max_episode_steps": None}),
+    "tensor": config(
+        {"type": "dqn", "train_every_env_steps": 16},
+        {"id": "examples.tensor_cartpole:make", "num_envs": 8, "max_episode_steps": None},
+    ),
 }
 FAST = ("dqn", "sac", "everything")
 

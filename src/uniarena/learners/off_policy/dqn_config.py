@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from uniarena.config import Between, ConfigError, config
 from uniarena.optim import OptimizerConfig, ScheduleConfig
-
-TARGET_EVERY_ENV_STEPS = 1_000
 
 Positive = Annotated[int, Between(1)]
 Share = Annotated[float, Between(0.0, 1.0, above=True)]
@@ -49,7 +47,7 @@ class DQNConfig:
     tau: Share = 1.0  # share of the way that the target network goes in one move
     target_update_updates: Positive | None = None  # updates between moves of the target network
     target_update_env_steps: Positive | None = (
-        None  # or env steps between them; both null: 1000, and every update where tau is below 1
+        None  # or env steps between them; both null: 1000 (rainbow 8000), and every update where tau is below 1
     )
     target_clip: tuple[float, float] | None = None  # bounds that bootstrapped targets are cut to
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
@@ -57,6 +55,7 @@ class DQNConfig:
     )
     max_grad_norm: Annotated[float, Between(0.0, above=True)] | None = 10.0  # null: no clipping
     optimizer: AdamConfig = AdamConfig()
+    target_every: ClassVar[int] = 1_000  # env steps between moves of the target network where nothing is set
 
     def __post_init__(self) -> None:
         if self.target_update_updates is not None and self.target_update_env_steps is not None:
@@ -81,5 +80,5 @@ class DQNConfig:
         if steps is None:
             if self.tau < 1.0:
                 return 1
-            steps = TARGET_EVERY_ENV_STEPS
+            steps = self.target_every
         return max(1, round(steps * self.updates_per_env_step))

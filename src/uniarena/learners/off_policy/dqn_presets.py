@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from uniarena.config import Between, config
 from uniarena.learners.base import Preset
@@ -51,7 +51,7 @@ class RainbowConfig(DQNConfig):
     learning_rate: float | ScheduleConfig = 6.25e-5
     optimizer: AdamConfig = AdamConfig(eps=1.5e-4)
     learning_starts: Annotated[int, Between(0)] = 20_000
-    target_update_env_steps: Positive | None = 8_000
+    target_every: ClassVar[int] = 8_000
     n_step: Positive = 3
     double: bool = True
     dueling: bool = True
