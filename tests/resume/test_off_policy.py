@@ -117,6 +117,9 @@ def test_a_killed_and_resumed_run_ends_as_one_that_never_stopped(
     assert train(settings, cut, f"KILL@{chunk_at(name, at)}") == KILLED
     assert int(last_checkpoint(cut).name) <= at
     assert resume(cut) == 0
+    assert not list(tmp_path.glob("mapped/*")), (
+        "neither the killed process nor its successor leaves memory there"
+    )
     assert differences(whole, cut) == []
     learned, _ = checkpoint.load(last_checkpoint(whole))
     assert learned["trainer"]["counters"]["updates"] > 20 and "buffer" in learned
