@@ -209,6 +209,11 @@ class _Tally:
             lost = _to_numpy(step.lost)
             ended &= ~lost
             self._return[lost], self._length[lost] = 0.0, 0
+        if (goes_on := step.info.get("episode_goes_on")) is not None:  # an end for learning only
+            ended &= ~(_to_numpy(goes_on) > 0.0)
+        if (counted := step.info.get("episode_return")) is not None:
+            known = ended & ~np.isnan(_to_numpy(counted))
+            self._return[known] = _to_numpy(counted)[known]
         cut = (self._length >= self.limit) & ~ended
         success = step.info.get("is_success")
         flags = np.full(self.columns, np.nan) if success is None else _to_numpy(success).astype(np.float64)
