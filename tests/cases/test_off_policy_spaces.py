@@ -90,7 +90,9 @@ def test_b15_the_stated_way_out_works() -> None:
         learn(ContinuousTargetEnv, "sac", 8, policy={"distribution": "gaussian"})
 
 
-@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")  # gymnasium, of 0-d actions
+@pytest.mark.filterwarnings(
+    "ignore:.*Casting input x to numpy array:UserWarning"
+)  # gymnasium, of 0-d actions
 @pytest.mark.parametrize("learner", ["td3", "sac"])
 @pytest.mark.parametrize(
     "space",

@@ -113,13 +113,16 @@ def available_ram() -> int:
     return free
 
 
-def announce(rows: int, row_bytes: float, index_bytes: float, folder: str | Path | None) -> None:
+def announce(
+    rows: int, row_bytes: float, index_bytes: float, folder: str | Path | None, columns: int = 1
+) -> None:
     """Log what `rows` transitions will take, and refuse what does not fit.
 
     Args:
         rows: transitions.
         row_bytes: of one transition; on disk where there is a `folder`.
         index_bytes: of the books kept about one, always in RAM.
+        columns: how many at a time; one of these is beyond the capacity.
 
     Raises:
         ConfigError: RAM or disk is too small.
@@ -136,7 +139,7 @@ def announce(rows: int, row_bytes: float, index_bytes: float, folder: str | Path
         gigabytes(free),
     )
     if in_ram > MOST * free:
-        fits = int(MOST * free / max(1, in_ram) * rows)
+        fits = max(0, int(MOST * free / max(1, in_ram) * rows) // columns - 1) * columns
         raise ConfigError(
             f"a replay buffer of {stored} needs {gigabytes(in_ram)} of RAM; {gigabytes(free)} are free",
             path="agent.buffer.capacity",
