@@ -85,12 +85,18 @@ RUNS = {
         policy={"network": "tests.fakes.models:DropoutNet"},
         value={"hidden_sizes": [16]},
     ),
+    "own_parts": config(
+        "sac",
+        PENDULUM,
+        policy={"network": "tests.off_policy.own_parts:Policy"},
+        explorer={"type": "tests.off_policy.own_parts:Bursts"},
+    ),
     "tensor": config(
         {"type": "dqn", "train_every_env_steps": 16},
         {"id": "examples.tensor_cartpole:make", "num_envs": 8, "max_episode_steps": None},
     ),
 }
-FAST = ("dqn", "sac", "everything")
+FAST = ("dqn", "own_parts", "everything")
 
 
 def chunk_at(name: str, env_steps: int) -> int:

@@ -19,6 +19,7 @@ from uniarena.batch import tree_leaves, tree_map
 from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
+from uniarena.explorers.actor import untouched
 from uniarena.seeding import preserved_globals, seed_globals
 
 __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
@@ -143,7 +144,7 @@ def evaluate_agent(
         raise ValueError(f"episodes={episodes}: evaluate at least one episode.")
     refuse_misfit(agent, env)
     started = time.perf_counter()
-    with preserved_globals():
+    with preserved_globals(), untouched(agent.actor):
         seed_globals(seed)
         tally = _Tally(len(tree_leaves(obs := env.reset(seed=seed))[0]), episodes, max_episode_steps)
         actor, device = agent.actor, agent.device
