@@ -361,7 +361,8 @@ class Agent:
         with checkpoint.rebuilding(folder, "holds no agent that can be built here", state):
             spec = dict(meta["agent"])
             checkpoint.check_trust(spec, folder, trust)
-            spec["device"] = device or (spec["device"] if _available(spec["device"]) else "cpu")
+            there = spec["device"].startswith("cuda") and torch.cuda.is_available()
+            spec["device"] = device or (spec["device"] if there else "cpu")
             agent = cls(spec)
             agent.load_state_dict(state["agent"])
         return agent
@@ -378,10 +379,6 @@ class Agent:
 def rebuilt(agent: Agent, streams: Streams) -> tuple[Learner, list[Any]]:
     """The agent's learner and bonuses made again, with first weights from other `streams`; the agent keeps its own."""
     return agent._build_learner(streams), agent._build_bonuses(streams)
-
-
-def _available(device: str) -> bool:
-    return device == "cpu" or (device.startswith("cuda") and torch.cuda.is_available())
 
 
 def _saved(value: Any) -> Any:

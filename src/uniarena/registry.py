@@ -53,6 +53,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "clip_action": f"{_WRAPPERS}.action:ClipAction",
         "sticky_actions": f"{_WRAPPERS}.action:StickyActions",
         "time_limit": f"{_WRAPPERS}.time_limit:TimeLimit",
+        "episodic_life": f"{_WRAPPERS}.episodic_life:EpisodicLife",
         "record_video": f"{_WRAPPERS}.record_video:RecordVideo",
     },
     "network": {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,6 +11,7 @@ from gymnasium import spaces
 
 from tests.buffers.rollouts import RandomActions, generator, sampler, spec
 from tests.fakes.envs import CounterEnv
+from tests.fakes.goals import BitFlip
 from uniarena.batch import Batch, Rollout
 from uniarena.buffers.frames import StackedLeaf
 from uniarena.buffers.her import HindsightConfig, goal_reward_of
@@ -20,53 +20,6 @@ from uniarena.buffers.replay import ReplayBuffer, ReplayConfig
 from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError
 from uniarena.envs import make_env
-
-
-class BitFlip(gym.Env[dict[str, np.ndarray], int]):
-    """Flip one bit at a time until all equal the goal: reward 0 there, else −1. Cut off after `limit` steps."""
-
-    def __init__(self, bits: int = 15, limit: int = 15) -> None:
-        self.bits, self.limit = bits, limit
-        bit = spaces.Box(0, 1, (bits,), np.float32)
-        self.observation_space = spaces.Dict({"achieved_goal": bit, "desired_goal": bit, "observation": bit})
-        self.action_space = spaces.Discrete(bits)
-        self.state, self.goal, self.t = np.zeros(bits, np.float32), np.zeros(bits, np.float32), 0
-
-    def reset(
-        self, *, seed: int | None = None, options: Any = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        super().reset(seed=seed)
-        self.state, self.goal = (
-            self.np_random.integers(0, 2, self.bits).astype(np.float32) for _ in range(2)
-        )
-        self.t = 0
-        return self._obs(), {}
-
-    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        self.state[action] = 1 - self.state[action]
-        self.t += 1
-        done = self.compute_terminated(self.state, self.goal, {})
-        return (
-            self._obs(),
-            float(self.compute_reward(self.state, self.goal, {})),
-            bool(done),
-            self.t >= self.limit,
-            {},
-        )
-
-    def _obs(self) -> dict[str, np.ndarray]:
-        return {
-            "observation": self.state.copy(),
-            "achieved_goal": self.state.copy(),
-            "desired_goal": self.goal.copy(),
-        }
-
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return np.where((achieved == desired).all(-1), 0.0, -1.0)
-
-    def compute_terminated(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return (achieved == desired).all(-1)
-
 
 GOAL = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 SPACE = spaces.Dict({"achieved_goal": GOAL, "desired_goal": GOAL})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +84,7 @@ def test_memory_mapped_rows_are_the_same_and_their_files_go(tmp_path: Path) -> N
     plain = ReplayBuffer(ReplayConfig(capacity=250), spec())
     for buffer in (mapped, plain):
         fill(buffer)  # more ends than the first memory for them
-    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {"finals", "rows"}
+    assert {file.name for file in tmp_path.rglob("*") if file.is_file()} == {"finals", "lock", "rows"}
     assert same(mapped.sample(generator()), plain.sample(generator()))
     restored = ReplayBuffer(ReplayConfig(capacity=250, memory_map=str(tmp_path)), spec())
     restored.load_state_dict(plain.state_dict())
@@ -89,6 +92,26 @@ def test_memory_mapped_rows_are_the_same_and_their_files_go(tmp_path: Path) -> N
     del mapped, restored, buffer
     gc.collect()
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_what_a_killed_process_left_on_disk_goes_with_the_next_buffer(tmp_path: Path) -> None:
+    """Memory that is in use stays, also that of other processes; a folder of someone else's is left alone."""
+    living = ReplayBuffer(ReplayConfig(capacity=250, memory_map=str(tmp_path)), spec())
+    [used] = tmp_path.iterdir()
+    (tmp_path / "replay-killed").mkdir()
+    for name in ("lock", "rows"):
+        (tmp_path / "replay-killed" / name).touch()
+    (tmp_path / "replay-of-mine").mkdir()
+    (tmp_path / "replay-of-mine" / "rows").touch()
+    script = (
+        "from tests.buffers.rollouts import spec; from uniarena.buffers.replay import ReplayBuffer, ReplayConfig; "
+        f"ReplayBuffer(ReplayConfig(capacity=9, memory_map={str(tmp_path)!r}), spec())"
+    )
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path)}
+    subprocess.run([sys.executable, "-c", script], check=True, env=environ)
+    assert {path.name for path in tmp_path.iterdir()} == {used.name, "replay-of-mine"}
+    fill(living)
+    assert living.size == 250
 
 
 def test_only_books_are_in_ram_when_rows_are_mapped(

@@ -17,6 +17,31 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 LEARNERS = sorted(name for name, path in BUILT_IN["learner"].items() if ".on_policy." in path)
 
+_REPLAYED = {
+    "learning_starts": 200,
+    "batch_size": 64,
+    "train_every_env_steps": 8,
+    "updates_per_env_step": 0.25,
+    "gamma": 0.9,
+}
+_VALUES = {**_REPLAYED, "learning_rate": 3e-3, "target_update_updates": 20}
+_ATOMS = {"v_min": -0.5, "v_max": 1.5}
+_CRITICS = {**_REPLAYED, "learning_rate": 1e-2, "tau": 0.05}
+_MANY = {**_CRITICS, "policy_delay": 1}  # their own delay goes with 20 updates for every step
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "dqn": _VALUES,
+    "c51": {**_VALUES, **_ATOMS},
+    "qr_dqn": {**_VALUES, "n_quantiles": 16},
+    "iqn": {**_VALUES, "n_fractions": 8, "n_quantiles": 8},
+    "rainbow": {**_VALUES, **_ATOMS},
+    "ddpg": _CRITICS,
+    "td3": _CRITICS,
+    "sac": _CRITICS,
+    "tqc": _CRITICS,
+    "redq": _MANY,
+    "droq": _MANY,
+}
+
 
 def learn(
     spec: Any,
@@ -24,14 +49,18 @@ def learn(
     env_steps: int,
     *,
     policy: dict[str, Any] | None = None,
+    parts: dict[str, Any] | None = None,
     wrappers: tuple[Any, ...] = (),
     seed: int = 0,
     **settings: Any,
 ) -> Agent:
     """An agent trained for `env_steps` in 8 columns of `spec`; `settings` change the learner's."""
     env = make_env(spec, 8, wrappers=wrappers)
-    section = {"type": learner, **SETTINGS[learner], **settings}
-    agent = Agent.assemble(env, section, policy=policy or {"hidden_sizes": [32]}, seed=seed)
+    section = {"type": learner, **{**SETTINGS, **OFF_POLICY}[learner], **settings}
+    kept = {"buffer": {"capacity": env_steps}} if learner in OFF_POLICY else {}
+    agent = Agent.assemble(
+        env, section, policy=policy or {"hidden_sizes": [32]}, parts={**kept, **(parts or {})}, seed=seed
+    )
     trainer = Trainer(agent, env)
     try:
         trainer.fit(env_steps)

@@ -258,6 +258,7 @@ def test_presets() -> None:
     assert (rainbow.returns, rainbow.n_atoms, rainbow.v_min, rainbow.v_max) == ("c51", 51, -10.0, 10.0)
     assert rainbow.double and rainbow.dueling and rainbow.noisy and rainbow.n_step == 3
     assert rainbow.optimizer.eps == 1.5e-4 and rainbow.target_interval == 2000
+    assert parse(RAINBOW.Config, {"target_update_updates": 7}, "learner").target_interval == 7, "no conflict"
     assert RAINBOW.default_parts["buffer"]["type"] == "prioritized"
     assert RAINBOW.default_parts["explorer"]["type"] == "sample"
     assert C51.default_parts == DQN.default_parts

@@ -12,9 +12,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import Space, spaces
-from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
 
+from uniarena.envs.inside import single_envs
 from uniarena.envs.masks import MaskObs
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import MASK, leaf_spaces
@@ -105,12 +105,11 @@ def find_stacks(env: Env) -> tuple[StackedLeaf, ...]:
             found = _of_wrapper(layer)
             return tuple(leaf for leaf, space in found if _same(final.get(leaf.path), space))
         layer = layer.env
-    vector = getattr(layer, "vector", None)
-    base = vector.envs if isinstance(vector, SyncVectorEnv) else getattr(layer, "envs", None)
-    if not base:
-        return ()
-    stacks = [_of_gymnasium(one, final) for one in base]
-    return stacks[0] if all(each == stacks[0] for each in stacks) else ()
+    singles, made = single_envs(env)
+    stacks = [_of_gymnasium(one, final) for one in singles]
+    if made:
+        singles[0].close()
+    return stacks[0] if stacks and all(each == stacks[0] for each in stacks) else ()
 
 
 def _of_wrapper(layer: FrameStack) -> list[tuple[StackedLeaf, Space[Any]]]:

@@ -16,6 +16,8 @@ from uniarena.buffers.layout import view
 from uniarena.buffers.spec import BufferSpec, GoalReward
 from uniarena.buffers.window import Window
 from uniarena.config import Between, ConfigError, config
+from uniarena.envs.column import base_get
+from uniarena.envs.inside import changes_reward, single_envs
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import leaf_spaces
 from uniarena.envs.wrappers.base import EnvWrapper
@@ -176,6 +178,9 @@ class Hindsight:
 def goal_reward_of(env: Env) -> GoalReward | None:
     """The reward of a goal environment (`compute_reward`, and `compute_terminated` where it has one) for any goals.
 
+    Functions that judge one goal at a time are called once for each. Of environments in worker processes, one is made
+    here to ask.
+
     Returns:
         None where the environment has no `compute_reward`.
 
@@ -185,23 +190,50 @@ def goal_reward_of(env: Env) -> GoalReward | None:
     layer: Any = env
     while isinstance(layer, EnvWrapper):
         if type(layer)._map_reward is not EnvWrapper._map_reward:
-            raise ConfigError(
-                f"the wrapper {type(layer).__name__} changes the reward, and the rewards that hindsight computes would "
-                "not follow it",
-                path="agent.buffer.her",
-                hint="change the reward in the environment's compute_reward instead",
-            )
+            raise _changed(type(layer).__name__)
         layer = layer.env
-    try:
-        compute = env.get_attr("compute_reward")[0]
-    except (AttributeError, IndexError):
+    singles, made = single_envs(env)
+    single = singles[0] if singles else None
+
+    def find(name: str) -> Any:
+        try:
+            return layer.get_attr(name)[0] if single is None else base_get(single, name)
+        except (AttributeError, IndexError):
+            return None
+
+    compute, ends = find("compute_reward"), find("compute_terminated")
+    if compute is None:
+        if made and single is not None:
+            single.close()
         return None
-    try:
-        ends = env.get_attr("compute_terminated")[0]
-    except (AttributeError, IndexError):
-        ends = None
+    if (name := changes_reward(env, single)) is not None:
+        raise _changed(name)
 
     def goal_reward(achieved: Any, desired: Any, info: Any) -> tuple[Any, Any]:
-        return compute(achieved, desired, info), False if ends is None else ends(achieved, desired, info)
+        reward = _of_rows(compute, achieved, desired, info)
+        return reward, False if ends is None else _of_rows(ends, achieved, desired, info)
 
     return goal_reward
+
+
+def _changed(wrapper: str) -> ConfigError:
+    return ConfigError(
+        f"the wrapper {wrapper} changes the reward, and the rewards that hindsight computes would not follow it",
+        path="agent.buffer.her",
+        hint="change the reward in the environment's compute_reward instead",
+    )
+
+
+def _of_rows(function: Any, achieved: Any, desired: Any, info: Any) -> Any:
+    """`function` on goals `[N, …]`; row by row where it gives one answer for all, or cannot take so many."""
+    count = len(achieved)
+    try:
+        found = np.asarray(function(achieved, desired, info))
+        if found.size == count:
+            return found.reshape(count)
+    except (ValueError, TypeError):  # written for one goal: the truth of an array is ambiguous
+        if count == 1:
+            raise
+    rows = ({name: field[i] for name, field in info.items()} for i in range(count))
+    answers = np.array([function(a, d, own) for a, d, own in zip(achieved, desired, rows, strict=True)])
+    return answers.reshape(count) if answers.size == count else answers

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import psutil
@@ -19,11 +20,15 @@ log = logging.getLogger("uniarena")
 MOST = 0.9
 """Part of the free memory that a buffer may take: networks and environments need some too."""
 
+LOCK = "lock"
+"""File beside memory-mapped rows that the process which uses them keeps locked."""
+
 Shape = tuple[int, ...]
 
 
 class Memory:
-    """Gives zeroed arrays in RAM, or in files under `folder`, which go when this object does.
+    """Gives zeroed arrays in RAM, or in files under `folder`, which go when this object does. What a killed process
+    left there goes when the next buffer is made.
 
     Args:
         folder: where the files go; None: RAM.
@@ -33,8 +38,12 @@ class Memory:
         self.folder: Path | None = None
         if folder is not None:
             Path(folder).mkdir(parents=True, exist_ok=True)
+            sweep(Path(folder))
             self.folder = Path(tempfile.mkdtemp(prefix="replay-", dir=folder))
-            self._finalizer = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+            lock = _lock(self.folder / "new")
+            if lock is not None:  # under this name only once it is locked: another process may be sweeping
+                (self.folder / "new").rename(self.folder / LOCK)
+            self._finalizer = weakref.finalize(self, _release, self.folder, lock)
 
     def zeros(self, name: str, shape: Shape, dtype: Any) -> np.ndarray:
         """A zeroed array; `name` is its file's."""
@@ -52,6 +61,37 @@ class Memory:
         with open(self.folder / name, "r+b") as file:
             file.truncate(int(np.prod(shape, dtype=np.int64)) * array.dtype.itemsize)
         return np.asarray(np.memmap(self.folder / name, array.dtype, "r+", shape=shape))
+
+
+def sweep(folder: Path) -> None:
+    """Remove the files of buffers whose process is gone: their locks went with it."""
+    for left in folder.glob("replay-*"):
+        lock = _lock(left / LOCK) if (left / LOCK).is_file() else None
+        if lock is not None:
+            _release(left, lock)
+
+
+def _lock(path: Path) -> IO[bytes] | None:
+    """A file, locked for as long as it stays open; None where another holds it, or the system has no such locks."""
+    if os.name == "nt":
+        return None
+    import fcntl
+
+    file = None
+    try:
+        file = path.open("ab")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        if file is not None:
+            file.close()
+        return None
+    return file
+
+
+def _release(folder: Path, lock: IO[bytes] | None) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if lock is not None:
+        lock.close()
 
 
 def gigabytes(count: float) -> str:
@@ -73,13 +113,16 @@ def available_ram() -> int:
     return free
 
 
-def announce(rows: int, row_bytes: float, index_bytes: float, folder: str | Path | None) -> None:
+def announce(
+    rows: int, row_bytes: float, index_bytes: float, folder: str | Path | None, columns: int = 1
+) -> None:
     """Log what `rows` transitions will take, and refuse what does not fit.
 
     Args:
         rows: transitions.
         row_bytes: of one transition; on disk where there is a `folder`.
         index_bytes: of the books kept about one, always in RAM.
+        columns: how many at a time; one of these is beyond the capacity.
 
     Raises:
         ConfigError: RAM or disk is too small.
@@ -96,7 +139,7 @@ def announce(rows: int, row_bytes: float, index_bytes: float, folder: str | Path
         gigabytes(free),
     )
     if in_ram > MOST * free:
-        fits = int(MOST * free / max(1, in_ram) * rows)
+        fits = max(0, int(MOST * free / max(1, in_ram) * rows) // columns - 1) * columns
         raise ConfigError(
             f"a replay buffer of {stored} needs {gigabytes(in_ram)} of RAM; {gigabytes(free)} are free",
             path="agent.buffer.capacity",

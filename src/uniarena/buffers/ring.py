@@ -67,9 +67,8 @@ class Ring:
         self.depth = max((each.leaf.frames for each in self.stacked), default=1)
         self._tracked = episodes is not None or self.depth > 1
         books = 9 + 4 * self._tracked + 8 * (episodes == "whole") + more_bytes
-        announce(
-            self.places, self.layout.row_bytes + sum(each.nbytes for each in self.stacked), books, folder
-        )
+        row_bytes = self.layout.row_bytes + sum(each.nbytes for each in self.stacked)
+        announce(self.places, row_bytes, books, folder, self.columns)
         memory = Memory(folder)
         self.table = memory.zeros("rows", (self.places, self.layout.row_bytes), np.uint8)
         self.frames = [

@@ -322,6 +322,7 @@ NAMES = {
         "clip_action": "clip_actions, action_clip",
         "sticky_actions": "sticky_action, StickyActionEnv",
         "time_limit": "episode_limit, limit_time, step_limit",
+        "episodic_life": "EpisodicLifeEnv, life_loss, terminal_on_life_loss",
         "record_video": "video, video_recorder, monitor_video",
     },
 }

@@ -1,4 +1,6 @@
-"""What a user's info dict says in numbers: `info["metrics"]` and `info["is_success"]`, reduced to arrays."""
+"""What a user's info dict says in numbers: `metrics`, `is_success`, `lives`, and what `score` adds to it at an end,
+reduced to arrays.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,18 @@ import numpy as np
 
 SUCCESS = "is_success"
 METRICS = "metrics"
+LIVES = "lives"
+GOES_ON = "episode_goes_on"
+"""1 at an end that is one for learning only, such as a lost life: returns are counted on."""
+RETURN = "episode_return"
+"""The return of the game that ended, as statistics inside of the environment counted it."""
+LATE = (GOES_ON, RETURN)
+PLAIN = (SUCCESS, LIVES, GOES_ON, RETURN)
 
 
 def reports(info: Mapping[str, Any]) -> bool:
     """Whether an info dict has anything for us."""
-    return METRICS in info or SUCCESS in info
+    return METRICS in info or SUCCESS in info or LIVES in info or GOES_ON in info
 
 
 def plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,12 +33,14 @@ def plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
         kept[METRICS] = {
             key: number for key, value in metrics.items() if (number := _number(value)) is not None
         }
-    success = _number(info.get(SUCCESS))
-    return kept if success is None else {**kept, SUCCESS: success}
+    for name in PLAIN:
+        if (number := _number(info.get(name))) is not None:
+            kept[name] = number
+    return kept
 
 
 def reduce_infos(infos: Iterable[tuple[int, Mapping[str, Any]]], num_envs: int) -> dict[str, np.ndarray]:
-    """(column, its info) pairs → `metrics/<name>` and `is_success`, float32 `[B]`, NaN where absent."""
+    """(column, its info) pairs → `metrics/<name>`, `is_success` …, float32 `[B]`, NaN where absent."""
     found: dict[str, np.ndarray] = {}
     for column, info in infos:
         metrics = info.get(METRICS)
@@ -38,8 +49,7 @@ def reduce_infos(infos: Iterable[tuple[int, Mapping[str, Any]]], num_envs: int) 
             if isinstance(metrics, Mapping)
             else []
         )
-        if SUCCESS in info:
-            entries.append((SUCCESS, info[SUCCESS]))
+        entries += [(name, info[name]) for name in PLAIN if name in info]
         for name, value in entries:
             _put(found, name, column, value, num_envs)
     return found
@@ -59,6 +69,13 @@ def reduce_vector_info(
     final = info.get("final_info")
     if ended is not None and isinstance(final, Mapping):
         _gather(found, final, num_envs, ended)
+    if ended is not None:  # of a game that ended while a wrapper stepped inside of its reset
+        _gather(
+            found,
+            {name: info[name] for name in (*LATE, *map("_{}".format, LATE)) if name in info},
+            num_envs,
+            ended,
+        )
     return found
 
 
@@ -69,8 +86,7 @@ def _gather(
     sources: list[tuple[str, str, Mapping[str, Any]]] = []
     if isinstance(metrics, Mapping):
         sources += [(f"{METRICS}/{key}", key, metrics) for key in metrics if not key.startswith("_")]
-    if SUCCESS in info:
-        sources.append((SUCCESS, SUCCESS, info))
+    sources += [(name, name, info) for name in PLAIN if name in info]
     for name, key, source in sources:
         values, present = source[key], source.get(f"_{key}")
         for column in range(num_envs) if rows is None else np.flatnonzero(rows):

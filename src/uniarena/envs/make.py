@@ -260,10 +260,13 @@ def _assemble(makers: Sequence[SingleMaker], env_id: str, order: _Order, first: 
         makers = [maker.at(column, source) for column, maker in enumerate(makers)]
         own = probe if source is None else MaskObs(probe, source)
         if how == "async":
-            if not isinstance(makers[0].make, _Given):  # workers get copies of what was given
+            given = isinstance(makers[0].make, _Given)  # workers get copies of what was given
+            if not given:
                 probe.close()
             spaces = (own.observation_space, own.action_space)
-            return WorkerEnvs(makers, spaces, env_id, order.seed, order.workers)
+            workers = WorkerEnvs(makers, spaces, env_id, order.seed, order.workers)
+            workers.example = own if given else makers[0]  # type: ignore[attr-defined]
+            return workers
         envs = [own, *(maker() for maker in makers[1:])]
         refuse_shared(envs, env_id)
     except Exception:

@@ -44,7 +44,8 @@ class Step(NamedTuple):
         valid: `[B]` bool; False where this step was only a reset or the agent is dead. None: all are valid.
         final: final observations of the columns that ended; None where none did or `next_obs` is given.
         next_obs: dense true successors, tree of `[B, …]`; tensor environments only.
-        info: numeric arrays `[B]`: `metrics/<name>`, `is_success` (NaN where a column said nothing).
+        info: numeric arrays `[B]`: `metrics/<name>`, `is_success`, `lives`, `episode_return` (NaN where a column said
+            nothing), `episode_goes_on` (1 at an end for learning only).
         lost: `[B]` bool: the episode broke off because its simulator failed, and its return means nothing. Where the
             step itself was lost, `valid` is False: nothing follows from its action, and the row before ends with `obs`
             of this one. Where only what comes after it was, the column is truncated with a final observation. None:

@@ -29,6 +29,7 @@ from uniarena.envs.column import (
 from uniarena.envs.info import reduce_infos, reports
 from uniarena.envs.native import load_native, native_state
 from uniarena.envs.protocol import Final, Step
+from uniarena.envs.score import Score
 from uniarena.envs.storage import ObsRows
 
 _NOTHING: dict[str, Any] = {}
@@ -63,6 +64,7 @@ class SerialEnvs:
         self.action_map = ActionMap(self.action_space)
         self._seed = seed
         self._steps = [env.step for env in self.envs]
+        self._scores = [Score(env) for env in self.envs]
         self._reward = np.zeros(self.num_envs, np.float32)
         self._terminated, self._truncated, self._is_first = (np.zeros(self.num_envs, bool) for _ in range(3))
         self._checked = self._closed = False
@@ -75,6 +77,7 @@ class SerialEnvs:
         seeds = env_seeds(seed, self.num_envs)
         for b in range(self.num_envs) if mask is None else np.flatnonzero(mask):
             self._rows.write(int(b), self._reset_one(int(b), seeds[b], options))
+            self._scores[b].sync()
         self._checked = self._checked or mask is None
         return self._rows.tree
 
@@ -92,11 +95,12 @@ class SerialEnvs:
             except Exception as error:
                 self._blame(error, b)
             rewards.append(reward)
-            if info and reports(info):
-                told.append((b, info))
             if terminated or truncated:
                 ended.append((b, self._rows.fresh(obs), bool(terminated), bool(truncated)))
                 obs = self._reset_one(b, None, None)
+                info = {**info, **self._scores[b].at_end()}
+            if info and reports(info):
+                told.append((b, info))
             if leaf is None:
                 write(b, obs)
             else:
@@ -137,8 +141,9 @@ class SerialEnvs:
             )
         if not self._checked:
             self.reset()  # makes what the environments make at their first reset
-        for env, own in zip(self.envs, state["envs"], strict=True):
+        for env, own, score in zip(self.envs, state["envs"], self._scores, strict=True):
             load_native(env, own)
+            score.sync()
         tree_map(np.copyto, self._rows.tree, state["obs"])
         self._checked, self._seed = True, None
 

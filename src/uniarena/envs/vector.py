@@ -20,12 +20,14 @@ from uniarena.batch import Tree, tree_map
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.column import env_seeds
 from uniarena.envs.faults import WorkerError, describe_loss
-from uniarena.envs.info import reduce_vector_info
+from uniarena.envs.info import reduce_infos, reduce_vector_info
 from uniarena.envs.masks import VectorMasks, find_source, masked_space
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Final, Step
+from uniarena.envs.score import Score
 from uniarena.envs.spaces import mask_size, refuse_unsupported, storage_differs, storage_space
 from uniarena.envs.storage import ObsRows
+from uniarena.envs.sync import Column
 from uniarena.envs.vector_access import VectorAccess
 
 _FINAL = ("final_obs", "final_observation")
@@ -55,6 +57,9 @@ class VectorEnvs:
         self.num_envs, self.device, self.has_final_obs = vector.num_envs, torch.device("cpu"), True
         self.mode = _mode(vector, self.env_id)
         self._access = VectorAccess(vector)
+        columns = self._access.base.envs if self._access.sync else ()
+        ours = all(isinstance(env, Column) for env in columns)  # they keep their scores themselves
+        self._scores = [] if ours else [Score(env) for env in columns]
         self.partial_reset = self.mode == AutoresetMode.DISABLED or self._access.partial_reset
         space = vector.single_observation_space
         refuse_unsupported(space, f"observation space of {self.env_id!r}")
@@ -138,6 +143,8 @@ class VectorEnvs:
         if self._obs is None:
             self.reset()  # fills what the environment makes at its first reset, buffers and generators
         self._access.load(state["vector"])
+        for score in self._scores:
+            score.sync()
         self._obs = tree_map(np.copy, state["obs"])
         self._ended, self._seed = np.array(state["ended"], bool), None
         if self._masks is not None:
@@ -194,6 +201,9 @@ class VectorEnvs:
             self._ended = ended
         elif mode == AutoresetMode.DISABLED and final is not None:
             self._reset_rows(ended, None, None)
+        if self._scores and ended.any():
+            scores = [(int(b), self._scores[b].at_end()) for b in np.flatnonzero(ended)]
+            told = {**told, **reduce_infos(scores, self.num_envs)}
         return Step(self._obs, reward, terminated, truncated, is_first, valid, final, None, told)
 
     def _reset_rows(self, rows: np.ndarray, seed: int | None, options: dict[str, Any] | None) -> Tree:

@@ -40,6 +40,7 @@ from uniarena.envs.column import (
 from uniarena.envs.faults import PACKAGE
 from uniarena.envs.info import plain_info, reports
 from uniarena.envs.native import load_native, native_state
+from uniarena.envs.score import Score
 from uniarena.envs.serial import by_column
 from uniarena.envs.shared import DONE, STEPPED, SharedColumns
 from uniarena.envs.storage import ObsRows
@@ -113,6 +114,7 @@ class WorkerColumns:
         self._reward, self._progress = shared.reward[own], shared.progress[own]
         self._terminated, self._truncated = shared.terminated[own], shared.truncated[own]
         self._steps = [env.step for env in self.envs]
+        self._scores = [Score(env) for env in self.envs]
         self._checked: set[int] = set()
 
     def step(self) -> list[tuple[int, dict[str, Any]]]:
@@ -130,12 +132,13 @@ class WorkerColumns:
                 raise explain_step(self.envs[b], error) from error
             reward[b] = value if type(value) in _NUMBERS else scalar_reward(value)
             self._terminated[b], self._truncated[b] = terminated, truncated
-            if info and reports(info):
-                told.append((self.first + b, plain_info(info)))
             if terminated or truncated:
                 self._finals.write(b, obs)
                 progress[b] = STEPPED
                 obs = begin(self.envs[b], None, None)
+                info = {**info, **self._scores[b].at_end()}
+            if info and reports(info):
+                told.append((self.first + b, plain_info(info)))
             write(b, obs)
             progress[b] = DONE
         return told
@@ -154,6 +157,7 @@ class WorkerColumns:
                 self._checked.add(b)
             self._rows.write(b, obs)
             self._progress[b] = DONE
+            self._scores[b].sync()
 
     def state(self) -> dict[str, Any] | None:
         """Native state of every environment and of the global streams, or None where one cannot give it."""
@@ -162,8 +166,9 @@ class WorkerColumns:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take back what `state` gave."""
-        for env, own in zip(self.envs, state["envs"], strict=True):
+        for env, own, score in zip(self.envs, state["envs"], self._scores, strict=True):
             load_native(env, own)
+            score.sync()
         set_global_state(state["globals"])
 
     def picture(self) -> np.ndarray | None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -77,3 +82,15 @@ class Actor:
     def initial_state(self, count: int) -> Tree | None:
         """The recurrent state of `count` fresh columns; None without memory."""
         return self.policy.initial_state(count)
+
+
+@contextmanager
+def untouched(actor: Any) -> Iterator[None]:
+    """What an actor is asked inside is no part of a run: its explorer's own state is put back afterwards."""
+    explorer = getattr(actor, "explorer", None)
+    state = None if explorer is None else copy.deepcopy(explorer.state_dict())
+    try:
+        yield
+    finally:
+        if explorer is not None:
+            explorer.load_state_dict(state)

@@ -39,13 +39,16 @@ class EpisodeTracker:
     def __init__(self) -> None:
         self._sums: dict[str, np.ndarray] = {}
         self._length: np.ndarray | None = None
+        self._goes_on = np.zeros(0, dtype=bool)
 
     def update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None) -> list[Episode]:
         """Account for a chunk → the episodes that ended in it, in order of time.
 
-        The return is in the environment's own reward: `info["raw_reward"]` where wrappers changed it. Episodes that a
-        declared boundary cut after the last row (`last.cut`), that broke off with their simulator (`lost`) or whose
-        last rows were left out, are dropped, not reported; so is what an interruption left of one before row 0.
+        The return is in the environment's own reward: `info["raw_reward"]` where wrappers changed it, or what
+        gymnasium's `RecordEpisodeStatistics` counted. Ends for learning only (`info["episode_goes_on"]`, a lost life)
+        are none. Episodes that a declared boundary cut after the last row (`last.cut`), that broke off with their
+        simulator (`lost`) or whose last rows were left out, are dropped, not reported; so is what an interruption left
+        of one before row 0.
 
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
@@ -54,17 +57,19 @@ class EpisodeTracker:
         info = rows.get("info", {})
         valid = rows.valid.cpu().numpy()
         end = (rows.terminated | rows.truncated).cpu().numpy()
-        dropped = np.zeros(end.shape, dtype=bool)
-        if "cut" in rollout.last:
-            dropped[-1] = rollout.last.cut.cpu().numpy()
-        if rollout.lost is not None:
-            dropped[rollout.lost.t.cpu().numpy(), rollout.lost.b.cpu().numpy()] = True
+        goes_on = np.zeros(end.shape, dtype=bool)
+        if "episode_goes_on" in info:
+            goes_on = end & (info["episode_goes_on"].cpu().numpy() > 0.0)
+            end = end & ~goes_on
+        counted = info["episode_return"].cpu().numpy() if "episode_return" in info else None
+        dropped = _dropped(rollout)
         values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
         arrays = {
             name: np.where(valid, x.cpu().numpy().astype(np.float64), 0.0) for name, x in values.items()
         }
         if self._length is None:
             self._length = np.zeros(rollout.B, dtype=np.int64)
+            self._goes_on = np.zeros(rollout.B, dtype=bool)
         # cumulative sums over the chunk; an episode's total is the difference between its end and the end before
         cumulative = {name: np.cumsum(array, axis=0) for name, array in arrays.items()}
         steps = np.cumsum(valid, axis=0, dtype=np.int64)
@@ -73,7 +78,7 @@ class EpisodeTracker:
         episodes = []
         success = info["is_success"].cpu().numpy() if "is_success" in info else None
         if "is_first" in rows:
-            begins = rows.is_first[0].cpu().numpy()
+            begins = rows.is_first[0].cpu().numpy() & ~self._goes_on
             length[begins] = 0
             for sums in carry.values():
                 sums[begins] = 0.0
@@ -86,14 +91,35 @@ class EpisodeTracker:
             if dropped[t, b] or not valid[t, b]:
                 continue
             flag = float("nan") if success is None else float(success[t, b])
-            episodes.append(Episode(int(b), int(t), totals.pop("return"), count, totals, flag))
+            total = totals.pop("return")
+            if counted is not None and counted[t, b] == counted[t, b]:
+                total = float(counted[t, b])
+            episodes.append(Episode(int(b), int(t), total, count, totals, flag))
         self._sums = {name: carry[name] + cumulative[name][-1] for name in arrays}
         self._length = length + steps[-1]
+        self._goes_on = self._left_open(goes_on, valid) & ("cut" not in rollout.last)
         return episodes
 
+    def _left_open(self, goes_on: np.ndarray, valid: np.ndarray) -> np.ndarray:
+        """`[B]` columns whose newest step ended an episode of a game that goes on."""
+        newest = len(valid) - 1 - valid[::-1].argmax(axis=0)
+        last = goes_on[newest, np.arange(valid.shape[1])]
+        return np.where(valid.any(axis=0), last, self._goes_on)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": dict(self._sums), "length": self._length}
+        return {"sums": dict(self._sums), "length": self._length, "goes_on": self._goes_on}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._sums = {name: np.asarray(value) for name, value in state["sums"].items()}
         self._length = None if state["length"] is None else np.asarray(state["length"])
+        self._goes_on = np.asarray(state["goes_on"], dtype=bool)
+
+
+def _dropped(rollout: Rollout) -> np.ndarray:
+    """`[T, B]` rows at which an episode broke off: a declared boundary, or a simulator that was lost."""
+    dropped = np.zeros((rollout.T, rollout.B), dtype=bool)
+    if "cut" in rollout.last:
+        dropped[-1] = rollout.last.cut.cpu().numpy()
+    if rollout.lost is not None:
+        dropped[rollout.lost.t.cpu().numpy(), rollout.lost.b.cpu().numpy()] = True
+    return dropped

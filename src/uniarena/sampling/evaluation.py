@@ -19,6 +19,7 @@ from uniarena.batch import tree_leaves, tree_map
 from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
+from uniarena.explorers.actor import untouched
 from uniarena.seeding import preserved_globals, seed_globals
 
 __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
@@ -143,7 +144,7 @@ def evaluate_agent(
         raise ValueError(f"episodes={episodes}: evaluate at least one episode.")
     refuse_misfit(agent, env)
     started = time.perf_counter()
-    with preserved_globals():
+    with preserved_globals(), untouched(agent.actor):
         seed_globals(seed)
         tally = _Tally(len(tree_leaves(obs := env.reset(seed=seed))[0]), episodes, max_episode_steps)
         actor, device = agent.actor, agent.device
@@ -209,6 +210,11 @@ class _Tally:
             lost = _to_numpy(step.lost)
             ended &= ~lost
             self._return[lost], self._length[lost] = 0.0, 0
+        if (goes_on := step.info.get("episode_goes_on")) is not None:  # an end for learning only
+            ended &= ~(_to_numpy(goes_on) > 0.0)
+        if (counted := step.info.get("episode_return")) is not None:
+            known = ended & ~np.isnan(_to_numpy(counted))
+            self._return[known] = _to_numpy(counted)[known]
         cut = (self._length >= self.limit) & ~ended
         success = step.info.get("is_success")
         flags = np.full(self.columns, np.nan) if success is None else _to_numpy(success).astype(np.float64)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
-from uniarena.explorers.actor import Actor
+from uniarena.explorers.actor import Actor, untouched
 from uniarena.seeding import Streams, preserved_globals, seed_globals
 
 
@@ -167,7 +167,8 @@ class LocalSampler:
         generator.manual_seed(0)
         obs = tree_map(lambda leaf: _float32(torch.as_tensor(leaf, device=self.device)), self._obs)
         first = self._is_first.to(self.device)
-        with torch.no_grad(), preserved_globals():  # a user's module may draw from the global streams
+        # a user's module may draw from the global streams, and an explorer may count its steps
+        with torch.no_grad(), preserved_globals(), untouched(actor):
             noise = actor.noise(1, self.columns, generator)
             row = None if noise is None else tree_map(lambda leaf: leaf[0], noise)
             return actor.act(obs, self._state, first, row, generator)[0]

@@ -19,6 +19,11 @@ OF_POLICY = ("action", "log_prob")
 Leaves = list[tuple[str, Tensor]]
 
 
+def limit(name: str, bound: float) -> float:
+    """The largest good magnitude of a leaf: `bound`, and any finite number for actions, whose bounds may be as wide."""
+    return torch.finfo(torch.float32).max if name.split(".")[0] == "action" else bound
+
+
 def watched(rollout: Rollout) -> Leaves:
     """(name, tensor) of everything that is looked at, the name without what tells a successor from an observation."""
     rows, parts = rollout.rows, rollout.rows.fields
@@ -56,7 +61,7 @@ def spoilt(rollout: Rollout, bound: float, barred: Tensor | None) -> Spoilt:
     rows, ended = rollout.rows, rollout.ended
     shape, valid, first = rows.shape, rows.valid, rows.is_first
 
-    def any_beyond(tree: Tree, *lead: int) -> Tensor:
+    def any_beyond(tree: Tree, *lead: int, bound: float = bound) -> Tensor:
         found = torch.zeros(lead, dtype=torch.bool, device=valid.device)
         for leaf in tree_leaves(tree):
             if leaf.is_floating_point() and leaf.numel():
@@ -69,7 +74,7 @@ def spoilt(rollout: Rollout, bound: float, barred: Tensor | None) -> Spoilt:
         following = any_beyond(rows.next_obs, *shape)
     if ended is not None:
         following[ended.t, ended.b] = any_beyond(ended.obs, len(ended.t))
-    policy = any_beyond(rows.action, *shape)
+    policy = any_beyond(rows.action, *shape, bound=limit("action", bound))
     policy |= any_beyond(rows.log_prob, *shape) if "log_prob" in rows else False
     policy &= valid
     bad = policy | ((obs | following | any_beyond(rows.reward, *shape)) & valid)
@@ -109,10 +114,11 @@ def locate(rollout: Rollout, found: Spoilt, bound: float, env_steps: int) -> Non
         candidates.append((row + 1, OBSERVATION, at(last.obs, OBSERVATION, column)))
     for step, where, leaves in candidates:
         for name, leaf in leaves:
-            if leaf.is_floating_point() and bool(beyond(leaf, bound).any()):
+            most = limit(name, bound)
+            if leaf.is_floating_point() and bool(beyond(leaf, most).any()):
                 env_step = env_steps + int(rows.valid[:step].sum())
                 message = (
-                    f"the {name} of environment {column} was {describe_beyond(leaf, bound)}, at step {step} of this "
+                    f"the {name} of environment {column} was {describe_beyond(leaf, most)}, at step {step} of this "
                     f"rollout of {rollout.T} (env step {env_step:,})"
                 )
                 return NonFiniteError(where, [name], message, column, env_step)
@@ -121,7 +127,7 @@ def locate(rollout: Rollout, found: Spoilt, bound: float, env_steps: int) -> Non
 
 def without(rollout: Rollout, left_out: Tensor, bound: float) -> Rollout:
     """The rollout with these rows not valid, and 0 in place of every bad number, so that 0 times it is 0."""
-    cleaned = _each(rollout, lambda name, x: torch.where(beyond(x, bound), 0.0, x))
+    cleaned = _each(rollout, lambda name, x: torch.where(beyond(x, limit(name, bound)), 0.0, x))
     return replace(cleaned, rows=cleaned.rows.replace(valid=cleaned.rows.valid & ~left_out))
 
 
@@ -130,7 +136,7 @@ def clipped(rollout: Rollout, left_out: Tensor, bound: float, seen: dict[str, fl
     rows are not valid. What is infinite or huge becomes the largest magnitude seen in its leaf, NaN becomes 0.
     """
     count = sum(int(beyond(x, bound).sum()) for name, x in watched(rollout) if name in seen)
-    cleaned = _each(rollout, lambda name, x: bounded(x, bound, seen.get(name, 0.0)))
+    cleaned = _each(rollout, lambda name, x: bounded(x, limit(name, bound), seen.get(name, 0.0)))
     return replace(cleaned, rows=cleaned.rows.replace(valid=cleaned.rows.valid & ~left_out)), count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -53,7 +54,10 @@ class Guard:
     """
 
     def __init__(self, cfg: GuardConfig, trainer: Trainer) -> None:
-        self.cfg, self.trainer, self.rule = cfg, trainer, str(cfg.rule)
+        self.cfg, self.rule = cfg, str(cfg.rule)
+        self._trainer = weakref.ref(
+            trainer
+        )  # or a run's memory would outlive it until the next garbage collection
         self.counts: dict[str, int] = {}
         self.left_out = 0
         self.barred: Tensor | None = None
@@ -65,6 +69,12 @@ class Guard:
         self._touched = False
         self._state = AgentState(trainer.agent, cfg.max_abs)
         self._state.check_part(cfg.part)
+
+    @property
+    def trainer(self) -> Trainer:
+        trainer = self._trainer()
+        assert trainer is not None
+        return trainer
 
     # -- when the trainer calls ----------------------------------------------------------------------------------
     def arm(self, on: bool = True) -> None:
