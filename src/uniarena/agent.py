@@ -23,7 +23,7 @@ from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
 from uniarena.explorers.base import Explorer
-from uniarena.explorers.bonuses.sampled import refuse_rollouts_only, sampled_rows, with_bonus
+from uniarena.explorers.bonuses.sampled import refuse_rollouts_only, rewarded
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
@@ -273,11 +273,8 @@ class Agent:
             self.learner.set_progress(progress)
             if hasattr(self.buffer, "set_progress"):
                 self.buffer.set_progress(progress)
-        rollout = self.buffer.sample(self.streams.torch("buffer"))
-        rows: Any = rollout
-        if self.bonuses and isinstance(rollout, Batch):
-            rows, gamma = sampled_rows(rollout), declared(self.learner.cfg, "gamma")
-            rollout = with_bonus(rollout, rows, self.bonuses, self._progress, gamma)
+        sample, gamma = self.buffer.sample(self.streams.torch("buffer")), declared(self.learner.cfg, "gamma")
+        rollout, rows = rewarded(sample, self.bonuses, self._progress, gamma)
         self.learner.minimize.left_out = False
         update = self.learner.update(self._paid(rollout))
         if update.priority is not None and not self.learner.minimize.left_out:

@@ -17,6 +17,17 @@ from uniarena.batch import Batch
 from uniarena.config import ConfigError
 
 
+def rewarded(sample: Any, bonuses: Sequence[Any], progress: float, gamma: float) -> tuple[Any, Any]:
+    """The sample with `bonus`, and what the bonuses learn from; rollouts got theirs when they came in.
+
+    Args, where rows were sampled: see `with_bonus`.
+    """
+    if not bonuses or not isinstance(sample, Batch):
+        return sample, sample
+    rows = sampled_rows(sample)
+    return with_bonus(sample, rows, bonuses, progress, gamma), rows
+
+
 def sampled_rows(sample: Batch) -> Batch:
     """The single steps of a sample as `[M]` rows: obs, action, next_obs, valid, and the buffer's extra fields.
 
