@@ -8,6 +8,7 @@ out. A machine without git, or a folder that is no repository, is recorded as su
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import shlex
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,15 +27,34 @@ from typing import Any
 
 from uniarena.config import ConfigError
 
-__all__ = ["create_run_folder", "discard_if_empty", "redact", "setup_logging", "write_provenance"]
+__all__ = [
+    "by_file",
+    "create_run_folder",
+    "discard_if_empty",
+    "hide",
+    "names_secret",
+    "portable",
+    "read_record",
+    "redact",
+    "replace_text",
+    "setup_logging",
+    "write_provenance",
+]
 
 BLANK = "<redacted>"
 LOG, RECORD = "run.log", "provenance.json"
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED", "MUJOCO_GL")
 _SOURCES = frozenset((".py", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".sh"))
 _MAX_SOURCE, _MAX_DIFF = 100_000, 5_000_000  # bytes
+_MAX_CARRIED = (
+    256_000  # bytes of a diff that every checkpoint carries; a larger one stays in the run's folder
+)
+_SHORTEST = 8  # characters of a secret that is looked for in text; shorter ones are too common to tell
 
-_NAME = r"(?:[\w.-]*[_.-])?(?:(?:api|access|secret|private)_?key|token|secret|password|passwd|credentials?)"
+_NAME = (
+    r"(?:[\w.-]*[_.-])?(?:(?:api|access|secret|private|auth|license)_?key|token|secrets?|password|passwd|passphrase"
+    r"|credentials?)"
+)
 _QUOTED = re.compile(rf"(?i)(\b{_NAME}[\"']?\s*[:=]\s*[\"'])([^\"']+)")
 _BARE = re.compile(rf"(?i)((?<![\w.-])-*{_NAME}[\"']?\s*[:=]\s*)([^\s\"'#,}}][^\s,}}]*)")
 _SECRET_NAME = re.compile(rf"(?i)-*{_NAME}")
@@ -97,19 +117,22 @@ def discard_if_empty(folder: Path) -> None:
 
 
 # -- the record ------------------------------------------------------------------------------------------
-def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None = None) -> dict[str, Any]:
+def write_provenance(
+    folder: Path, *, seed: int, command: Sequence[str] | None = None, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Write `provenance.json`, and `git.diff` where the working tree differs from its commit.
 
     A resumed run adds an entry to `resumed` (and `git-<n>.diff`) and leaves the first record as it is.
 
     Args:
         command: the command line; None: that of this process.
+        more: further plain data about this start, such as the checkpoint that it continues from.
 
     Returns:
         what was recorded about this start.
     """
     path = folder / RECORD
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    earlier = read_record(folder) or None
     starts = 0 if earlier is None else 1 + len(earlier["resumed"])
     git, diff = _git_state(Path.cwd(), folder)
     if diff:
@@ -126,12 +149,60 @@ def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None =
         "hardware": _hardware(),
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "packages": _packages(),
+        **(more or {}),
     }
     content = {**record, "resumed": []} if earlier is None else earlier
     if earlier is not None:
         earlier["resumed"].append(record)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return record
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """What `write_provenance` wrote; empty where there is nothing readable."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {"resumed": [], **found} if isinstance(found, dict) else {}
+
+
+def portable(folder: Path) -> dict[str, Any]:
+    """The record of a run's latest start with the diff inside, for checkpoints: each can be told where it came from
+    without the run's folder.
+    """
+    found = read_record(folder)
+    if not found:
+        return {}
+    record: dict[str, Any] = [found, *found["resumed"]][-1]
+    record = {key: value for key, value in record.items() if key != "resumed"}
+    name = record.get("git", {}).get("diff")
+    if name and (folder / name).is_file():
+        patch = (folder / name).read_text(encoding="utf-8", errors="replace")
+        if len(patch) <= _MAX_CARRIED:
+            record["git"] = {**record["git"], "patch": patch}
+    return record
+
+
+def by_file(patch: str) -> dict[str, str]:
+    """File → lines added and removed, and a short hash of its part of a diff."""
+    found = {}
+    for part in re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE):
+        head = re.match(r"diff --git a/.* b/(.*)\n", part)
+        if head:
+            lines = part.splitlines()
+            added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+            removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+            digest = hashlib.sha256(part.encode("utf-8", "surrogateescape")).hexdigest()
+            found[head[1]] = f"+{added} -{removed} ({digest[:8]})"
+    return found
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def _packages() -> dict[str, str]:
@@ -231,16 +302,29 @@ def redact(text: str, code: bool = False) -> str:
     Args:
         code: the text is program code, where only quoted values are secrets (`token = next(tokens)` is none).
     """
-    for value in _environment_secrets():
+    for value in (*_environment_secrets(), *_hidden):
         text = text.replace(value, BLANK)
     text = _USERINFO.sub(rf"\g<1>{BLANK}@", _SHAPES.sub(BLANK, text))
     text = _QUOTED.sub(rf"\g<1>{BLANK}", text)
     return text if code else _BARE.sub(rf"\g<1>{BLANK}", text)
 
 
+_hidden: set[str] = set()
+
+
+def hide(values: Iterable[str]) -> None:
+    """From now on blank out these secrets, wherever this process writes or says them; very short ones cannot be."""
+    _hidden.update(value for value in values if len(value) >= _SHORTEST)
+
+
+def names_secret(key: str) -> bool:
+    """Whether a key, such as `environment.kwargs.api_key`, says that its value is secret."""
+    return _SECRET_NAME.fullmatch(key.rpartition(".")[2]) is not None
+
+
 def _environment_secrets() -> list[str]:
     """Values of environment variables whose names say that they are secret."""
-    return [value for name, value in os.environ.items() if len(value) >= 8 and _SECRET_NAME.fullmatch(name)]
+    return [v for name, v in os.environ.items() if len(v) >= _SHORTEST and _SECRET_NAME.fullmatch(name)]
 
 
 def _redact_arguments(arguments: Sequence[str]) -> list[str]:

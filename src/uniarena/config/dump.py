@@ -86,6 +86,26 @@ def is_secret(key: str, value: str, hidden: set[str]) -> bool:
     return bool(value) and (named or any(secret in value for secret in hidden))
 
 
+def secrets_of(experiment: Experiment) -> list[str]:
+    """The texts of a configuration that `dump` leaves out because their keys name secrets."""
+    found: list[str] = []
+
+    def visit(value: Any, key: str) -> None:
+        if isinstance(value, Mapping):
+            for name, entry in value.items():
+                visit(entry, str(name))
+        elif isinstance(value, list | tuple):
+            for entry in value:
+                visit(entry, key)
+        elif isinstance(value, str) and is_secret(key, value, set()):
+            found.append(value)
+
+    for name in SECTIONS:
+        section = getattr(experiment, name)
+        visit(as_mapping(section) if dataclasses.is_dataclass(section) else section, name)
+    return found
+
+
 def _environment_secrets() -> set[str]:
     return {
         value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET.search(name)
