@@ -17,6 +17,8 @@ from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig
 from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError, parse
+from uniarena.config.dump import without_secrets
+from uniarena.config.section import left_out
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.observations import as_batch
 from uniarena.envs.protocol import Env
@@ -28,7 +30,7 @@ from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.ops.finite import first_non_finite
 from uniarena.optim import Minimize, NonFiniteError
-from uniarena.registry import import_path, lookup
+from uniarena.registry import by_import_path, lookup
 from uniarena.seeding import Streams
 from uniarena.values.model import Output
 
@@ -67,7 +69,7 @@ class Agent:
         )
         self._actor: Actor | None = None
         self._progress = 0.0
-        self.spec = _saved(spec)
+        self.spec = without_secrets(by_import_path(spec))
 
     @classmethod
     def assemble(
@@ -358,6 +360,11 @@ class Agent:
         meta = checkpoint.read_meta(folder)
         spec = dict(meta["agent"])
         checkpoint.check_trust(spec, folder, trust)
+        if lacking := left_out(spec, "agent"):
+            reason = (
+                f"was saved without the secret {lacking}; assemble the agent with it and use agent.init_from."
+            )
+            raise checkpoint.CheckpointError(folder, reason)
         spec["device"] = device or (spec["device"] if _available(spec["device"]) else "cpu")
         state, _ = checkpoint.load(folder, only=("agent",))
         agent = cls(spec)
@@ -372,20 +379,9 @@ class Agent:
 
         return export_onnx(self, Path(path))
 
-    # -- details -----------------------------------------------------------------------------------------------------
-
 
 def _available(device: str) -> bool:
     return device == "cpu" or (device.startswith("cuda") and torch.cuda.is_available())
-
-
-def _saved(value: Any) -> Any:
-    """A spec as checkpoints keep it: classes given from Python by their import paths."""
-    if isinstance(value, Mapping):
-        return {key: _saved(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_saved(entry) for entry in value]
-    return import_path(value) if callable(value) else value
 
 
 def _or_brought(given: Section | None, brought: Section) -> dict[str, Any]:

@@ -8,7 +8,6 @@ out. A machine without git, or a folder that is no repository, is recorded as su
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -26,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from uniarena.config import ConfigError
+from uniarena.config.dump import is_secret
 
 __all__ = [
-    "by_file",
     "create_run_folder",
     "discard_if_empty",
     "hide",
@@ -184,20 +183,6 @@ def portable(folder: Path) -> dict[str, Any]:
     return record
 
 
-def by_file(patch: str) -> dict[str, str]:
-    """File → lines added and removed, and a short hash of its part of a diff."""
-    found = {}
-    for part in re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE):
-        head = re.match(r"diff --git a/.* b/(.*)\n", part)
-        if head:
-            lines = part.splitlines()
-            added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
-            removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
-            digest = hashlib.sha256(part.encode("utf-8", "surrogateescape")).hexdigest()
-            found[head[1]] = f"+{added} -{removed} ({digest[:8]})"
-    return found
-
-
 def replace_text(path: Path, text: str) -> None:
     """Write a file so that a crash leaves the old one or the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -318,8 +303,8 @@ def hide(values: Iterable[str]) -> None:
 
 
 def names_secret(key: str) -> bool:
-    """Whether a key, such as `environment.kwargs.api_key`, says that its value is secret."""
-    return _SECRET_NAME.fullmatch(key.rpartition(".")[2]) is not None
+    """Whether a key, such as `environment.kwargs.api_key`, says that its value is secret: the config's own rule."""
+    return is_secret(key.strip().rpartition(".")[2].lstrip("-").replace("-", "_"), "a value", set())
 
 
 def _environment_secrets() -> list[str]:
@@ -329,9 +314,16 @@ def _environment_secrets() -> list[str]:
 
 def _redact_arguments(arguments: Sequence[str]) -> list[str]:
     found: list[str] = []
+    before = ""
     for argument in arguments:
-        named = found and _SECRET_NAME.fullmatch(found[-1]) and not argument.startswith("-")
-        found.append(BLANK if named else redact(argument))
+        key, equals, _ = argument.partition("=")
+        if equals and names_secret(key):
+            found.append(f"{key}={BLANK}")
+        elif before.startswith("-") and names_secret(before) and not argument.startswith("-"):
+            found.append(BLANK)
+        else:
+            found.append(redact(argument))
+        before = argument
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,12 +116,13 @@ def _refusal(change: Change, explorer: Any) -> str | None:
 
 def _way_out(change: Change, run: Path) -> str:
     value = "…" if isinstance(change.new, Mapping) else told(change.new).replace(" ", "")
-    start = f"uniarena train {run}/config.yaml {change.key}={value}"
+    quoted = shlex.quote(str(run))
+    start = f"uniarena train {shlex.quote(f'{run}/config.yaml')} {change.key}={value}"
     if change.key == "experiment.run_dir":
-        return f"uniarena resume {run} --as {value} goes on in another folder"
+        return f"uniarena resume {quoted} --as {value} goes on in another folder"
     if re.match(r"agent\.(policy|value|init_from)", change.key) or change.key.rpartition(".")[2] in _SHAPES:
         return f"train a new run: {start}"
-    return f"start a new run, with these networks where they fit: {start} agent.init_from={run}"
+    return f"start a new run, with these networks where they fit: {start} agent.init_from={quoted}"
 
 
 # -- the record --------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,7 +222,21 @@ def _unhidden(value: Any) -> Any:
 def _code(git: Mapping[str, Any], patch: str) -> dict[str, Any]:
     """The commit, and the uncommitted changes by file."""
     found = {name: git.get(name) for name in ("commit", "branch", "remote", "why")}
-    return {**found, "uncommitted changes": provenance.by_file(patch)}
+    return {**found, "uncommitted changes": by_file(patch)}
+
+
+def by_file(patch: str) -> dict[str, str]:
+    """File → lines added and removed, and a short hash of its part of a diff."""
+    found = {}
+    for part in re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE):
+        head = re.match(r"diff --git a/.* b/(.*)\n", part)
+        if head:
+            lines = part.splitlines()
+            added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+            removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+            digest = hashlib.sha256(part.encode("utf-8", "surrogateescape")).hexdigest()
+            found[head[1]] = f"+{added} -{removed} ({digest[:8]})"
+    return found
 
 
 def _machine(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ class Plan:
             more = 2 * self.env_steps
             raise NothingToDo(
                 f"{self.run} has reached its {total:,} env steps already. To train it for longer: "
-                f"uniarena resume {self.run} training.total_timesteps={more}"
+                f"uniarena resume {shlex.quote(str(self.run))} training.total_timesteps={more}"
             )
 
     def record(self, folder: Path) -> None:

@@ -150,7 +150,7 @@ def _over(folder: Path, seeds: Sequence[int], run: Callable[[int], Result]) -> S
         except Exception as error:
             if isinstance(error, ConfigError) and not results:  # wrong for one seed is wrong for all
                 raise
-            failures[seed] = f"{type(error).__name__}: {error}"
+            failures[seed] = provenance.redact(f"{type(error).__name__}: {error}", code=True)
             log.error("seed %d failed: %s", seed, failures[seed])
             continue
         if results[seed].stop_reason == INTERRUPTED:
@@ -158,8 +158,7 @@ def _over(folder: Path, seeds: Sequence[int], run: Callable[[int], Result]) -> S
     interrupted = any(result.stop_reason == INTERRUPTED for result in results.values())
     summary = summarize([r.eval.return_mean for r in results.values() if r.eval is not None])
     report = SeedsReport(folder, results, failures, summary, interrupted)
-    text = provenance.redact(json.dumps(report.to_json(), indent=1), code=True)
-    provenance.replace_text(folder / "summary.json", text + "\n")
+    provenance.replace_text(folder / "summary.json", json.dumps(report.to_json(), indent=1) + "\n")
     if idle == len(seeds):
         raise NothingToDo(f"every seed of {folder} is complete; see {folder / 'summary.json'}")
     return report

@@ -18,7 +18,7 @@ from uniarena.checkpoint import CheckpointError
 from uniarena.config import Experiment, dump, from_text, load
 from uniarena.config.section import plain
 from uniarena.run.changes import undone
-from uniarena.run.compare import differences, told
+from uniarena.run.compare import by_file, differences, told
 from uniarena.run.folder import CHANGES, CHECKPOINTS, CONFIG, METRICS, read_lines, run_folder
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
@@ -323,4 +323,4 @@ def _code(
 
 def _patch(folder: Path, record: Mapping[str, Any]) -> dict[str, str]:
     path = folder / record.get("git", {}).get("diff", "-")
-    return provenance.by_file(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else {}
+    return by_file(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else {}
