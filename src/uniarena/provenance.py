@@ -247,8 +247,7 @@ def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
     commit = (_git(top, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip() or None
     diff = _git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD") if commit else ""
     listed = (_git(top, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
-    runs = run.resolve().parent
-    untracked = [name for name in listed if name and not (top / name).resolve().is_relative_to(runs)]
+    untracked = [name for name in listed if name and not _of_runs((top / name).resolve(), run.resolve(), top)]
     text = "".join([diff or "", *(_new_file(top, name) for name in untracked)])
     cut = len(text) > _MAX_DIFF
     state = {
@@ -260,6 +259,14 @@ def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
         "diff_complete": not cut,
     }
     return state, _redact_diff(text[:_MAX_DIFF])
+
+
+def _of_runs(path: Path, run: Path, top: Path) -> bool:
+    """Whether a file belongs to this run, to one beside it or to another one inside the repository."""
+    beside = run.parent
+    if path.is_relative_to(run) or (path.is_relative_to(beside) and not top.resolve().is_relative_to(beside)):
+        return True
+    return any((folder / RECORD).is_file() for folder in path.parents if folder.is_relative_to(top.resolve()))
 
 
 def _new_file(top: Path, name: str) -> str:

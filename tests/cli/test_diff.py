@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from tests.cli.test_runs import weights
+from uniarena import checkpoint
 
 US = "tests.cli.users"
 
@@ -73,6 +77,31 @@ def test_code_and_versions_and_changes(ua, monkeypatch: pytest.MonkeyPatch) -> N
     ua("resume", "a", "training.total_timesteps=256")
     told = ua("diff", "a", "c")
     assert "changed when a was resumed\n  at 128 env steps: training.total_timesteps 128 → 256" in told.out
+
+
+def test_a_checkpoint_alone_rebuilds_its_experiment(ua) -> None:
+    """Commit, uncommitted changes, configuration, command: all in the manifest, without the run's folder."""
+    git("init", "-q")
+    Path(".gitignore").write_text("/[a-z]/\n")
+    Path("mine.py").write_text("x = 1\n")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    Path("mine.py").write_text("x = 2\n")
+    Path("new.py").write_text("y = 3\n")
+    ua("train", "small.yaml", "--run-dir", "a")
+    Path("a/checkpoints/128").rename("b")
+    meta = checkpoint.read_meta(Path("b"))
+    record = meta["provenance"]
+    assert record["command"] and record["packages"]["torch"] and record["seed"] == 0
+    git("checkout", "-q", record["git"]["commit"], "--", ".")
+    Path("new.py").unlink()
+    Path("a.patch").write_text(record["git"]["patch"])
+    git("apply", "a.patch")
+    assert (Path("mine.py").read_text(), Path("new.py").read_text()) == ("x = 2\n", "y = 3\n")
+    Path("again.yaml").write_text(meta["config"])
+    ua("train", "again.yaml", "--run-dir", "c")
+    ours, theirs = weights("c/checkpoints/128"), weights("b")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_nothing_named_is_imported_and_secrets_stay_out(ua) -> None:
