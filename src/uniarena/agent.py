@@ -17,6 +17,8 @@ from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig
 from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError, parse
+from uniarena.config.dump import without_secrets
+from uniarena.config.section import left_out
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.observations import as_batch
 from uniarena.envs.protocol import Env
@@ -28,7 +30,7 @@ from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize
-from uniarena.registry import import_path, lookup
+from uniarena.registry import by_import_path, lookup
 from uniarena.seeding import Streams
 from uniarena.values.model import Output
 
@@ -68,7 +70,7 @@ class Agent:
         )
         self._actor: Actor | None = None
         self._progress = 0.0
-        self.spec = _saved(spec)
+        self.spec = without_secrets(by_import_path(spec))
 
     @classmethod
     def assemble(
@@ -358,6 +360,9 @@ class Agent:
         with checkpoint.rebuilding(folder, "holds no agent that can be built here", state):
             spec = dict(meta["agent"])
             checkpoint.check_trust(spec, folder, trust)
+            if lacking := left_out(spec, "agent"):
+                reason = f"was saved without the secret {lacking}; assemble the agent with it and use agent.init_from."
+                raise checkpoint.CheckpointError(folder, reason)
             there = spec["device"].startswith("cuda") and torch.cuda.is_available()
             spec["device"] = device or (spec["device"] if there else "cpu")
             agent = cls(spec)
@@ -376,15 +381,6 @@ class Agent:
 def rebuilt(agent: Agent, streams: Streams) -> tuple[Learner, list[Any]]:
     """The agent's learner and bonuses made again, with first weights from other `streams`; the agent keeps its own."""
     return agent._build_learner(streams), agent._build_bonuses(streams)
-
-
-def _saved(value: Any) -> Any:
-    """A spec as checkpoints keep it: classes given from Python by their import paths."""
-    if isinstance(value, Mapping):
-        return {key: _saved(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_saved(entry) for entry in value]
-    return import_path(value) if callable(value) else value
 
 
 def _or_brought(given: Section | None, brought: Section) -> dict[str, Any]:

@@ -8,7 +8,6 @@ out. A machine without git, or a folder that is no repository, is recorded as su
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -19,15 +18,26 @@ import shlex
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from uniarena.config import ConfigError
+from uniarena.config.dump import is_secret
 
-__all__ = ["brief", "create_run_folder", "discard_if_empty", "redact", "setup_logging", "write_provenance"]
+__all__ = [
+    "create_run_folder",
+    "discard_if_empty",
+    "hide",
+    "names_secret",
+    "read_record",
+    "redact",
+    "replace_text",
+    "setup_logging",
+    "write_provenance",
+]
 
 BLANK = "<redacted>"
 LOG, RECORD = "run.log", "provenance.json"
@@ -35,8 +45,12 @@ LOCK = "run.lock"  # `checkpoint.lock` has the same name: to import it from ther
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED", "MUJOCO_GL")
 _SOURCES = frozenset((".py", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini", ".sh"))
 _MAX_SOURCE, _MAX_DIFF = 100_000, 5_000_000  # bytes
+_SHORTEST = 8  # characters of a secret that is looked for in text; shorter ones are too common to tell
 
-_NAME = r"(?:[\w.-]*[_.-])?(?:(?:api|access|secret|private)_?key|token|secret|password|passwd|credentials?)"
+_NAME = (
+    r"(?:[\w.-]*[_.-])?(?:(?:api|access|secret|private|auth|license)_?key|token|secrets?|password|passwd|passphrase"
+    r"|credentials?)"
+)
 _QUOTED = re.compile(rf"(?i)(\b{_NAME}[\"']?\s*[:=]\s*[\"'])([^\"']+)")
 _BARE = re.compile(rf"(?i)((?<![\w.-])-*{_NAME}[\"']?\s*[:=]\s*)([^\s\"'#,}}][^\s,}}]*)")
 _SECRET_NAME = re.compile(rf"(?i)-*{_NAME}")
@@ -100,19 +114,22 @@ def discard_if_empty(folder: Path) -> None:
 
 
 # -- the record ------------------------------------------------------------------------------------------
-def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None = None) -> dict[str, Any]:
+def write_provenance(
+    folder: Path, *, seed: int, command: Sequence[str] | None = None, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Write `provenance.json`, and `git.diff` where the working tree differs from its commit.
 
     A resumed run adds an entry to `resumed` (and `git-<n>.diff`) and leaves the first record as it is.
 
     Args:
         command: the command line; None: that of this process.
+        more: further plain data about this start, such as the checkpoint that it continues from.
 
     Returns:
         what was recorded about this start.
     """
     path = folder / RECORD
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    earlier = read_record(folder) or None
     starts = 0 if earlier is None else 1 + len(earlier["resumed"])
     git, diff = _git_state(Path.cwd(), folder)
     if diff:
@@ -129,26 +146,29 @@ def write_provenance(folder: Path, *, seed: int, command: Sequence[str] | None =
         "hardware": _hardware(),
         "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
         "packages": _packages(),
+        **(more or {}),
     }
     content = {**record, "resumed": []} if earlier is None else earlier
     if earlier is not None:
         earlier["resumed"].append(record)
-    temporary = path.with_name(f".{path.name}.tmp")  # a full disk must not cost the record of earlier starts
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return record
 
 
-def brief(folder: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint keeps of a record of `write_provenance`: with its config, enough to build its experiment again.
+def read_record(folder: Path) -> dict[str, Any]:
+    """What `write_provenance` wrote; empty where there is nothing readable."""
+    try:
+        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {"resumed": [], **found} if isinstance(found, dict) else {}
 
-    The diff itself stays in the run's folder, and is named with its sha256.
-    """
-    kept = {name: record[name] for name in ("run", "started", "command", "seed", "python", "platform")}
-    git = {name: value for name, value in record["git"].items() if name != "untracked"}
-    if "diff" in git:
-        git["diff_sha256"] = hashlib.sha256((folder / git["diff"]).read_bytes()).hexdigest()
-    return {**kept, "git": git}
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that a crash leaves the old one or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
 
 
 def _packages() -> dict[str, str]:
@@ -208,8 +228,7 @@ def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
     commit = (_git(top, "rev-parse", "--verify", "--quiet", "HEAD") or "").strip() or None
     diff = _git(top, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD") if commit else ""
     listed = (_git(top, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
-    runs = run.resolve().parent
-    untracked = [name for name in listed if name and not (top / name).resolve().is_relative_to(runs)]
+    untracked = [name for name in listed if name and not _of_runs((top / name).resolve(), run.resolve(), top)]
     text = "".join([diff or "", *(_new_file(top, name) for name in untracked)])
     cut = len(text) > _MAX_DIFF
     state = {
@@ -221,6 +240,14 @@ def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
         "diff_complete": not cut,
     }
     return state, _redact_diff(text[:_MAX_DIFF])
+
+
+def _of_runs(path: Path, run: Path, top: Path) -> bool:
+    """Whether a file belongs to this run, to one beside it or to another one inside the repository."""
+    beside = run.parent
+    if path.is_relative_to(run) or (path.is_relative_to(beside) and not top.resolve().is_relative_to(beside)):
+        return True
+    return any((folder / RECORD).is_file() for folder in path.parents if folder.is_relative_to(top.resolve()))
 
 
 def _new_file(top: Path, name: str) -> str:
@@ -248,23 +275,43 @@ def redact(text: str, code: bool = False) -> str:
     Args:
         code: the text is program code, where only quoted values are secrets (`token = next(tokens)` is none).
     """
-    for value in _environment_secrets():
+    for value in (*_environment_secrets(), *_hidden):
         text = text.replace(value, BLANK)
     text = _USERINFO.sub(rf"\g<1>{BLANK}@", _SHAPES.sub(BLANK, text))
     text = _QUOTED.sub(rf"\g<1>{BLANK}", text)
     return text if code else _BARE.sub(rf"\g<1>{BLANK}", text)
 
 
+_hidden: set[str] = set()
+
+
+def hide(values: Iterable[str]) -> None:
+    """From now on blank out these secrets, wherever this process writes or says them; very short ones cannot be."""
+    _hidden.update(value for value in values if len(value) >= _SHORTEST)
+
+
+def names_secret(key: str) -> bool:
+    """Whether a key, such as `environment.kwargs.api_key`, says that its value is secret: the config's own rule."""
+    return is_secret(key.strip().rpartition(".")[2].lstrip("-").replace("-", "_"), "a value", set())
+
+
 def _environment_secrets() -> list[str]:
     """Values of environment variables whose names say that they are secret."""
-    return [value for name, value in os.environ.items() if len(value) >= 8 and _SECRET_NAME.fullmatch(name)]
+    return [v for name, v in os.environ.items() if len(v) >= _SHORTEST and _SECRET_NAME.fullmatch(name)]
 
 
 def _redact_arguments(arguments: Sequence[str]) -> list[str]:
     found: list[str] = []
+    before = ""
     for argument in arguments:
-        named = found and _SECRET_NAME.fullmatch(found[-1]) and not argument.startswith("-")
-        found.append(BLANK if named else redact(argument))
+        key, equals, _ = argument.partition("=")
+        if equals and names_secret(key):
+            found.append(f"{key}={BLANK}")
+        elif before.startswith("-") and names_secret(before) and not argument.startswith("-"):
+            found.append(BLANK)
+        else:
+            found.append(redact(argument))
+        before = argument
     return found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
@@ -277,6 +277,15 @@ def import_path(target: Any) -> str:
         if isinstance(target, str)
         else f"{target.__module__}:{getattr(target, '__qualname__', type(target).__qualname__)}"
     )
+
+
+def by_import_path(tree: Any) -> Any:
+    """Plain data as files keep it: classes and functions in it by their import paths, tuples as lists."""
+    if isinstance(tree, Mapping):
+        return {key: by_import_path(entry) for key, entry in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [by_import_path(entry) for entry in tree]
+    return import_path(tree) if callable(tree) else tree
 
 
 def _unknown(kind: str, name: str) -> UnknownNameError:

@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [
     (0, ["--help"]),
     (0, ["train", "--help"]),
+    (0, ["verify", "--help"]),
+    (0, ["diff", "--help"]),
     (0, ["list"]),
     (0, ["list", "--json"]),
     (0, ["list", "learners"]),

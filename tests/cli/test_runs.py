@@ -128,7 +128,7 @@ def test_a_seed_that_fails_does_not_end_the_others(ua) -> None:
 def test_ctrl_c_leaves_out_the_remaining_seeds(ua) -> None:
     told = ua("train", "small.yaml", f"callbacks=['{US}:CtrlC']", "--seeds", "3", "--run-dir", "many")
     assert told.code == 130
-    assert {path.name for path in Path("many").iterdir()} == {"seed-0", "summary.json"}
+    assert {path.name for path in Path("many").iterdir()} == {"seed-0", "summary.json", "seeds.json"}
     assert "seed 0: interrupted after 64 env steps" in told.out
     assert ua("resume", "many/seed-0").code == 0
 
@@ -229,8 +229,8 @@ def test_a_config_that_no_longer_fits_the_checkpoint_is_told(ua) -> None:
     config = Path("here/config.yaml")
     config.write_text(config.read_text().replace("[8]", "[9]"))
     told = ua("resume", "here")
-    assert told.code == 2
-    assert "does not fit the run's config.yaml" in told.err and "Traceback" not in told.err
+    assert told.code == 2 and "Traceback" not in told.err
+    assert "here/config.yaml:" in told.err and "[8] → [9] cannot be changed" in told.err
 
 
 def test_secrets_are_not_saved_and_are_given_again(ua) -> None:
@@ -250,7 +250,6 @@ def test_secrets_are_not_saved_and_are_given_again(ua) -> None:
     told = ua("resume", "here")
     assert told.code == 2
     assert "here/config.yaml:" in told.err and "environment.kwargs.api_key=…" in told.err
-    assert ua("resume", "here", "learner.gamma=0.5").code == 2
     assert ua("resume", "here", secret).code == 0
     assert ua("eval", "here", "--trust").code == 2
     assert ua("eval", "here", "--trust", "--episodes", "1", secret).code == 0

@@ -147,3 +147,67 @@ class Fails:
 class NeedsArgument:
     def __init__(self, target: float) -> None:
         self.target = target
+
+
+class LateCtrlC:
+    """Sends the signal of Ctrl-C during the last evaluation, between its two modes."""
+
+    def on_validation_epoch(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.env_steps == trainer.total_env_steps and event.result.mode == "stochastic":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class LateTerm:
+    """Sends SIGTERM when all that is left is to save."""
+
+    def on_training_end(self, trainer: Any, event: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Solved:
+    """Ends the run at 64 steps; then comes Ctrl-C."""
+
+    def on_iteration_end(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.env_steps == 64:
+            trainer.request_stop("solved")
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+class StopsInLastChunk(Walk):
+    """Sends the signal of Ctrl-C from its 100th step in this process on, once."""
+
+    steps = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        type(self).steps += 1
+        if type(self).steps == 100:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().step(action)
+
+
+class StoppedWhenMade(Walk):
+    """The scheduler says that time is up while the environment is made."""
+
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__()
+
+
+class KeepsKey(Locked):
+    """Keeps what it was given, in an attribute and in a dict, and says it where it fails."""
+
+    def __init__(self, api_key: str = "", fails: bool = False) -> None:
+        super().__init__(api_key)
+        self.api_key, self.settings, self.fails = api_key, {"password": api_key, "level": 3}, fails
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.api_key == self.settings["password"] == "open sesame 123"
+        if self.fails:
+            raise RuntimeError(f"no login with {self.api_key}")
+        return super().step(action)
+
+
+class KeyedNetwork(Network):
+    def __init__(self, obs_dim: int, act_dim: int, api_key: str = "") -> None:
+        super().__init__(obs_dim, act_dim)
+        assert api_key == "open sesame 123"

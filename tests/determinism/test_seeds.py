@@ -12,6 +12,7 @@ import torch
 
 import uniarena
 from tests.resume.runs import differ, differences, figures, hurry, last_checkpoint
+from tests.resume.runs import train as start
 from uniarena import checkpoint
 
 DROPOUT = {"network": "tests.fakes.models:DropoutNet"}
@@ -119,3 +120,46 @@ def test_evaluations_have_a_seed_of_their_own(tmp_path: Path) -> None:
         figures(train(settings, tmp_path / name))[-1] for name, settings in (("rare", rare), ("often", often))
     ]
     assert last[0] == last[1] and "eval/return_mean" in last[0] and "eval_stochastic/return_mean" in last[0]
+
+
+# -- off-policy, across processes ----------------------------------------------------------------------------------
+def td3(env: str, steps: int, evaluations: int | None) -> dict[str, Any]:
+    """TD3 with its warm-up; without evaluations only the one at the end."""
+    return {
+        "experiment": {"loggers": [{"type": "jsonl"}]},
+        "environment": {"id": env},
+        "learner": {"type": "td3", "learning_starts": steps // 4, "batch_size": 32},
+        "agent": {"policy": {"hidden_sizes": [32, 32]}, "buffer": {"capacity": 10_000}},
+        "training": {
+            "total_timesteps": steps,
+            "save_every_env_steps": steps,
+            "log_every_env_steps": steps // 5,  # off-policy the least interval is the length of an iteration
+            "eval_every_env_steps": evaluations or steps,
+            "n_eval_episodes": 2,
+            "device": "cpu",
+        },
+    }
+
+
+def same_twice(env: str, steps: int, tmp_path: Path) -> None:
+    """Two processes, then one that evaluates often: equal weights and equal last evaluations."""
+    runs = [tmp_path / name for name in ("first", "second", "watched")]
+    for run, evaluations in zip(runs, (None, None, steps // 5), strict=True):
+        assert start(td3(env, steps, evaluations), run) == 0
+    assert differences(runs[0], runs[1]) == []
+    assert [*differ(_trained(runs[0]), _trained(runs[2]), "watched")] == []
+    last = [figures(run)[-1] for run in runs]
+    evaluated = [sum("eval/return_mean" in row for row in figures(run)) for run in runs]
+    assert evaluated == [1, 1, 5]
+    for mode in ("eval", "eval_stochastic"):
+        assert len({row[f"{mode}/return_mean"] for row in last}) == 1
+
+
+def test_td3_repeats_in_another_process_with_and_without_evaluation(tmp_path: Path) -> None:  # case B59
+    same_twice("Pendulum-v1", 400, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.extra("mujoco")
+def test_td3_repeats_on_the_inverted_double_pendulum(tmp_path: Path) -> None:  # case B59
+    same_twice("InvertedDoublePendulum-v5", 5_000, tmp_path)

@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from uniarena import checkpoint, cli, provenance
+from uniarena.run import training
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -96,7 +97,7 @@ def _command(arguments: tuple[str, ...], disturb: str) -> None:
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """Leave out what takes longer than these short runs and is tested elsewhere."""
     patch.setattr(provenance, "write_provenance", lambda *_, **__: {})
-    patch.setattr(provenance, "brief", lambda *_: {})
+    patch.setattr(training, "portable", lambda *_: {})
     patch.setattr(os, "fsync", lambda file: None)
 
 

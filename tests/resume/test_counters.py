@@ -52,6 +52,24 @@ def test_counters_and_schedules_stand_where_they_should_after_stops(tmp_path: Pa
     assert resume(run) == 3, "there is nothing left to do"
 
 
+@pytest.mark.slow
+def test_the_rate_is_on_its_line_after_4000_and_8000_of_10000_steps(tmp_path: Path) -> None:  # case B46
+    settings = config(
+        {"id": "CartPole-v1", "vectorization": "async", "num_envs": 2},
+        ppo(n_steps=100, batch_size=100, learning_rate=LINEAR),
+        total=10_000,
+        save=10_000,
+    )
+    settings["training"]["eval_every_env_steps"] = 10_000
+    run = tmp_path / "run"
+    assert train(settings, run, "stop@20") == 0
+    assert resume(run, "stop@20") == 0
+    assert checkpoint.read_meta(last_checkpoint(run))["counters"]["env_steps"] == 8000
+    assert [row["env_steps"] for row in figures(run)] == list(range(200, 8001, 200))
+    for row in figures(run):
+        assert row["learning_rate"] == pytest.approx(1e-3 * (1 - row["env_steps"] / 10_000), abs=1e-9)
+
+
 def test_the_axis_of_figures_goes_on_in_the_same_folder(tmp_path: Path) -> None:  # case B49
     settings = config({"id": "CartPole-v1"}, ppo(), total=768)
     settings["experiment"]["loggers"] = [{"type": "jsonl"}, {"type": "tensorboard"}]

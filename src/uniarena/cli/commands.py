@@ -73,6 +73,12 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option(help="The run's folder itself; by default a new one under runs/.")
     ] = None,
+    resume_if_exists: Annotated[
+        bool,
+        typer.Option(
+            "--resume-if-exists", help="Go on with the run in --run-dir; begin where there is none."
+        ),
+    ] = False,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="Train N times, with seeds from experiment.seed on, and summarise."),
@@ -86,29 +92,43 @@ def train(
     """Train an agent."""
     from uniarena.config import load
 
-    experiment = load(*_split(config))  # a bad one is answered before anything heavy is imported
+    files, overrides = _split(config)
+    _hide(overrides)
+    experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
     if print_config:
         return _resolved(experiment)
     from uniarena import run as runs
 
+    where: dict[str, Any] = {"run_dir": run_dir, "resume_if_exists": resume_if_exists, "quiet": quiet}
     if seeds is None:
-        return _trained(runs.train(experiment, run_dir=run_dir, quiet=quiet))
-    report = runs.train_seeds(experiment, seeds=seeds, run_dir=run_dir, quiet=quiet)
-    code = FAILED if report.failures else INTERRUPTED if report.interrupted else DONE
-    return Answer(report.to_json(), str(report), code)
+        return _trained(runs.train(experiment, **where))
+    return _trained_seeds(runs.train_seeds(experiment, seeds=seeds, **where))
 
 
 @command("resume")
 def resume(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.")],
-    secrets: Secrets = None,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's folder; with --as also one of its checkpoints.")
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY.PATH=VALUE", help="What is to change from here on; and secrets."),
+    ] = None,
+    as_new: Annotated[
+        Path | None, typer.Option("--as", metavar="NEW", help="Go on in this new folder; RUN stays as it is.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> Answer:
-    """Continue a run from its newest whole checkpoint, as if it had never stopped."""
+    """Continue a run from its newest whole checkpoint, as if it had never stopped, or with changes."""
     from uniarena import run as runs
 
-    return _trained(runs.resume(run, secrets or (), quiet=quiet))
+    _hide(changes or ())
+    if runs.is_of_seeds(run):
+        if as_new is not None:
+            raise BadInput(f"{run} holds the runs of several seeds; --as takes one of them")
+        return _trained_seeds(runs.resume_seeds(run, changes or (), quiet=quiet))
+    return _trained(runs.resume(run, changes or (), as_new=as_new, quiet=quiet))
 
 
 @command("eval")
@@ -127,6 +147,7 @@ def evaluate(
     """Evaluate a trained agent in its own environment."""
     from uniarena import run as runs
 
+    _hide(secrets or ())
     mode: dict[str, Any] = {
         "deterministic": not stochastic,
         "seed": seed,
@@ -266,6 +287,19 @@ def _trained(result: Any) -> Answer:
     ]
     code = INTERRUPTED if result.stop_reason == "interrupted" else DONE
     return Answer(result.to_json(), "\n".join(lines), code)
+
+
+def _trained_seeds(report: Any) -> Answer:
+    code = FAILED if report.failures else INTERRUPTED if report.interrupted else DONE
+    return Answer(report.to_json(), str(report), code)
+
+
+def _hide(overrides: Sequence[str]) -> None:
+    """Values of keys that name secrets are not repeated in messages."""
+    from uniarena import provenance
+
+    pairs = [text.partition("=") for text in overrides]
+    provenance.hide(value for key, _, value in pairs if provenance.names_secret(key))
 
 
 def _evaluated(result: Any) -> str:

@@ -9,7 +9,7 @@
 
 from uniarena.config.aliases import canonical_name
 from uniarena.config.assembly import check_components, component
-from uniarena.config.dump import dump, dump_mapping, to_mapping
+from uniarena.config.dump import dump, dump_mapping, secrets_of, to_mapping
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, Field, WithDefaults, as_mapping, config, describe
 from uniarena.config.load import load
@@ -54,6 +54,7 @@ __all__ = [
     "parse",
     "recipes",
     "recipes_folder",
+    "secrets_of",
     "split",
     "to_mapping",
 ]

@@ -37,7 +37,7 @@ def dump(experiment: Experiment) -> str:
 
 def to_mapping(experiment: Experiment) -> dict[str, Any]:
     """The same as plain, JSON-ready data."""
-    hidden = _environment_secrets()
+    hidden = environment_secrets()
     tree = {}
     for name in SECTIONS:
         value = getattr(experiment, name)
@@ -86,7 +86,37 @@ def is_secret(key: str, value: str, hidden: set[str]) -> bool:
     return bool(value) and (named or any(secret in value for secret in hidden))
 
 
-def _environment_secrets() -> set[str]:
+def without_secrets(tree: Any, key: str = "") -> Any:
+    """A copy of plain data with `<redacted>` in place of secrets; everything else stays as it is."""
+    if isinstance(tree, Mapping):
+        return {name: without_secrets(entry, str(name)) for name, entry in tree.items()}
+    if isinstance(tree, list):
+        return [without_secrets(entry, key) for entry in tree]
+    return REDACTED if isinstance(tree, str) and is_secret(key, tree, environment_secrets()) else tree
+
+
+def secrets_of(experiment: Experiment) -> list[str]:
+    """The texts of a configuration that `dump` leaves out because their keys name secrets."""
+    found: list[str] = []
+
+    def visit(value: Any, key: str) -> None:
+        if isinstance(value, Mapping):
+            for name, entry in value.items():
+                visit(entry, str(name))
+        elif isinstance(value, list | tuple):
+            for entry in value:
+                visit(entry, key)
+        elif isinstance(value, str) and is_secret(key, value, set()):
+            found.append(value)
+
+    for name in SECTIONS:
+        section = getattr(experiment, name)
+        visit(as_mapping(section) if dataclasses.is_dataclass(section) else section, name)
+    return found
+
+
+def environment_secrets() -> set[str]:
+    """Values of environment variables whose names say that they are secret; very short ones are left out."""
     return {
         value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET.search(name)
     }

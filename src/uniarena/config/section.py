@@ -111,3 +111,11 @@ def find(tree: Any, path: str) -> tuple[Any, Location | None]:
         else:
             return None, location
     return tree, location
+
+
+def left_out(tree: Any, path: str = "") -> str | None:
+    """The path of a secret that was left out when a tree was written; None: there is none."""
+    if isinstance(tree, Mapping | list | tuple):
+        entries = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+        return next((found for key, entry in entries if (found := left_out(entry, join(path, key)))), None)
+    return path if tree == REDACTED else None

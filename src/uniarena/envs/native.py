@@ -6,6 +6,9 @@ dicts, deques, Python objects made of those) or a constant (spaces, specs, funct
 that is neither, or memory that two attributes share, and there is no native state: None rather than a state
 that may be wrong.
 
+Secrets (texts under names such as `api_key`, values of such environment variables) are constants as well: they are
+never written down, and whoever makes the environment again gives them again.
+
 Not seen, and so not to be used by an environment that relies on this: state kept on classes or in modules.
 """
 
@@ -24,6 +27,7 @@ import torch
 from gymnasium import Space, spaces
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
+from uniarena.config.dump import environment_secrets, is_secret
 from uniarena.envs import native_mujoco
 from uniarena.envs.column import WRAPPERS, layers
 
@@ -104,6 +108,7 @@ class _Writer:
     def __init__(self) -> None:
         self.seen: set[int] = set()
         self.memory: set[int] = set()
+        self.secrets = environment_secrets()
         self.kept: list[Any] = []  # keeps what is in `seen` alive: an id is only unique among the living
 
     def layer(self, layer: Any) -> dict[str, Any]:
@@ -127,7 +132,9 @@ class _Writer:
             raise _OpaqueError(_name(holder))
         rendering = _module(holder).startswith("gymnasium.")
         return {
-            key: {TAG: "constant"} if rendering and _is_drawing(value) else self.encode(value)
+            key: {TAG: "constant"}
+            if (rendering and _is_drawing(value)) or self._is_secret(key, value)
+            else self.encode(value)
             for key, value in vars(holder).items()
             if key != skip
         }
@@ -195,8 +202,14 @@ class _Writer:
             }
         return {
             TAG: type(value).__name__,
-            "items": [(self.encode(k, True), self.encode(v, True)) for k, v in value.items()],
+            "items": [
+                (self.encode(k, True), {TAG: "constant"} if self._is_secret(k, v) else self.encode(v, True))
+                for k, v in value.items()
+            ],
         }
+
+    def _is_secret(self, key: Any, value: Any) -> bool:
+        return isinstance(value, str) and is_secret(str(key), value, self.secrets)
 
     def _array(self, value: np.ndarray | torch.Tensor) -> Any:
         if isinstance(value, torch.Tensor):

@@ -1,19 +1,29 @@
-"""Runs: train, resume, evaluate, record and export, from configuration to `Result`."""
+"""Runs: train, resume, evaluate, record, export, verify and compare, from configuration to `Result`."""
 
+from uniarena.run.compare import Comparison, diff
 from uniarena.run.result import Result, SeedsReport, figures
+from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import evaluate, export, record
-from uniarena.run.training import NothingToDo, read, resume, train, train_seeds
+from uniarena.run.seeds import is_of_seeds, resume_seeds, train_seeds
+from uniarena.run.training import read, resume, train
+from uniarena.run.verify import Verdict, verify
 
 __all__ = [
+    "Comparison",
     "NothingToDo",
     "Result",
     "SeedsReport",
+    "Verdict",
+    "diff",
     "evaluate",
     "export",
     "figures",
+    "is_of_seeds",
     "read",
     "record",
     "resume",
+    "resume_seeds",
     "train",
     "train_seeds",
+    "verify",
 ]

@@ -12,6 +12,7 @@ from uniarena.agent import Agent
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, from_text, load
 from uniarena.config.section import REDACTED, find
+from uniarena.run.folder import owner
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 
 VIDEOS = 3
@@ -96,11 +97,6 @@ def locate(run: str | Path) -> Path:
             path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}"
         )
     return checkpoint.locate(path)
-
-
-def owner(source: Path) -> Path:
-    """The run's folder that a checkpoint belongs to; its own folder's parent where it stands alone."""
-    return source.parent.parent if source.parent.name == "checkpoints" else source.parent
 
 
 def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, Experiment]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,26 +55,54 @@ def _from_environment(error: Exception) -> bool:
 def interrupts(trainer: Trainer) -> Iterator[None]:
     """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint.
 
-    SIGTERM, SIGHUP and SIGUSR1, by which schedulers announce the end, finish and save as well.
+    SIGTERM, SIGHUP and SIGUSR1, by which schedulers announce the end, finish and save as well. A signal that comes
+    when all is collected, or the run was ended otherwise, interrupts nothing: what is left is to evaluate and save.
     """
+    told: list[int] = []
+
+    def handle(number: int, frame: Any) -> None:
+        if told and number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt
+        told.append(number)
+        if len(told) > 1:
+            return
+        over = trainer.should_stop or 0 < trainer.total_env_steps <= trainer.counters.env_steps
+        what = (
+            "at the end: evaluating and saving"
+            if over
+            else "interrupted: finishing the iteration, then saving"
+        )
+        with contextlib.suppress(OSError, ValueError):  # a terminal that has gone is why SIGHUP comes
+            print(f"\n{what} (Ctrl-C again leaves at once)", file=sys.stderr)
+        if not over:
+            trainer.request_stop(INTERRUPTED)
+
+    with _handled(handle, STOPPING):
+        yield
+
+
+@contextlib.contextmanager
+def ended_early() -> Iterator[None]:
+    """Until the loop begins there is nothing to save: every signal that ends a run leaves as Ctrl-C does, so that
+    environments are closed and an empty folder goes.
+    """
+
+    def handle(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    with _handled(handle, STOPPING[1:]):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handle: Callable[[int, Any], None], names: Sequence[str]) -> Iterator[None]:
+    """Handle signals by name, where the system has them; those that are ignored, as under `nohup`, stay so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def handle(number: int, frame: Any) -> None:
-        again = trainer.stop_reason == INTERRUPTED
-        if again and number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            raise KeyboardInterrupt
-        if not again:
-            print(
-                "\ninterrupted: finishing the iteration, then saving (Ctrl-C again leaves at once)",
-                file=sys.stderr,
-            )
-            trainer.request_stop(INTERRUPTED)
-
-    numbers = [getattr(signal, name) for name in STOPPING if hasattr(signal, name)]
-    before = {number: signal.signal(number, handle) for number in numbers}
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    before = {n: signal.signal(n, handle) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
     try:
         yield
     finally:

@@ -130,6 +130,8 @@ class Trainer:
         self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
         self.counters.iterations += 1
         self.guard.end()
+        if self.stop_reason == "interrupted" and self.counters.env_steps >= self.total_env_steps:
+            self.should_stop, self.stop_reason = False, "finished"  # all is collected: nothing is left undone
         self.emit(events.IterationEnd())
 
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:

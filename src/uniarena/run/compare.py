@@ -1,0 +1,244 @@
+"""Two configurations side by side, key by key; and two runs: configuration, code, versions, hardware."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uniarena import checkpoint, provenance
+from uniarena.checkpoint import CheckpointError
+from uniarena.config import Experiment, Section, as_mapping, component, from_text, load, to_mapping
+from uniarena.config.section import REDACTED, plain
+from uniarena.registry import lookup
+from uniarena.run.folder import CHANGES, CONFIG, read_lines
+
+Pair = tuple[Any, Any]
+"""What the one has and what the other has; None: not there."""
+
+
+# -- configurations ----------------------------------------------------------------------------------------------
+def filled(exp: Experiment) -> dict[str, Any]:
+    """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
+    tree = to_mapping(exp)
+    brought = lookup("learner", exp.learner["type"]).default_parts
+    tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
+    agent = tree.setdefault("agent", {})
+    for kind in ("explorer", "buffer"):
+        given = dict(getattr(exp.agent, kind) or {})
+        whole = given if "type" in given else {**brought.get(kind, {}), **given}
+        agent[kind] = _with_defaults(kind, whole, agent.get(kind, {}))
+    if exp.agent.intrinsic:
+        shown = agent["intrinsic"] if isinstance(agent["intrinsic"], list) else [agent["intrinsic"]]
+        pairs = zip(exp.agent.intrinsic, shown, strict=True)
+        bonuses = [_with_defaults("bonus", section, told) for section, told in pairs]
+        agent["intrinsic"] = bonuses if len(bonuses) > 1 else bonuses[0]
+    return tree
+
+
+def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's keys, all of them; `shown` is what a dump shows of the section, without secrets."""
+    cfg = component(kind, section, kind)[1]
+    whole = {} if cfg is None else plain(as_mapping(cfg))
+    hidden = {key: value for key, value in shown.items() if value == REDACTED}
+    name = shown.get("type", section.get("type"))
+    return {**({"type": name} if name is not None else {}), **whole, **hidden}
+
+
+def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:
+    """Key path → what either has, where they differ. A schedule is one value, as is a list of plain values."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and not (is_schedule(a) or is_schedule(b)):
+        found: dict[str, Pair] = {}
+        for key in dict.fromkeys([*a, *b]):
+            found |= differences(a.get(key), b.get(key), f"{path}.{key}" if path else str(key))
+        return found
+    if _of_maps(a) and _of_maps(b) and len(a) == len(b):
+        found = {}
+        for index, (x, y) in enumerate(zip(a, b, strict=True)):
+            found |= differences(x, y, f"{path}.{index}")
+        return found
+    return {} if a == b else {path: (a, b)}
+
+
+def is_schedule(value: Any) -> bool:
+    """Whether a map stands for a number that moves over the run."""
+    return isinstance(value, Mapping) and {"type", "start", "end"} <= set(value)
+
+
+def _of_maps(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def told(value: Any) -> str:
+    """A value as one writes it on the command line."""
+    return "null" if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Comparison:
+    """How two runs differ; what is empty is equal.
+
+    Attributes:
+        runs: their paths.
+        config: key path → the two values.
+        code: `commit`, `branch`, `remote` and `uncommitted changes` → the two values.
+        versions: package, or `python` → the two versions.
+        machine: `platform`, `cpu`, `gpus`, … → the two values.
+        changes: for each run what was changed when it was resumed.
+    """
+
+    runs: tuple[str, str]
+    config: dict[str, Pair]
+    code: dict[str, Pair]
+    versions: dict[str, Pair]
+    machine: dict[str, Pair]
+    changes: tuple[list[dict[str, Any]], list[dict[str, Any]]]
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        same = self.changes[0] == self.changes[1]
+        return same and not (self.config or self.code or self.versions or self.machine)
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `uniarena diff --json` prints."""
+        parts = {name: getattr(self, name) for name in ("config", "code", "versions", "machine")}
+        found = {name: {key: list(pair) for key, pair in part.items()} for name, part in parts.items()}
+        return {"runs": list(self.runs), "equal": self.equal, **found, "changes": list(self.changes)}
+
+    def __str__(self) -> str:
+        if self.equal:
+            return f"{self.runs[0]} and {self.runs[1]} are equal: configuration, code, versions, machine"
+        lines = [f"< {self.runs[0]}", f"> {self.runs[1]}"]
+        for name in ("config", "code", "versions", "machine"):
+            if part := getattr(self, name):
+                lines += ["", name, *(line for key, pair in part.items() for line in _shown(key, pair))]
+        for mark, run, changes in zip("<>", self.runs, self.changes, strict=True):
+            if changes:
+                lines += ["", f"{mark} changed when {run} was resumed", *map(change_line, changes)]
+        return "\n".join(lines)
+
+
+def change_line(change: Mapping[str, Any]) -> str:
+    """One recorded change as text."""
+    steps = f"at {change['env_steps']:,} env steps"
+    return f"  {steps}: {change['key']} {told(change['old'])} → {told(change['new'])}"
+
+
+def _shown(key: str, pair: Pair) -> Iterator[str]:
+    yield f"  {key}"
+    for mark, value in zip("<>", pair, strict=True):
+        yield f"    {mark} {told(value)}"
+
+
+def diff(a: str | Path, b: str | Path) -> Comparison:
+    """Compare two runs, or checkpoints of runs; nothing that they name is imported, unless it is part of this package
+    or registered.
+
+    Raises:
+        CheckpointError: a path is no run and no checkpoint of one.
+    """
+    first, second = _Account.of(Path(a)), _Account.of(Path(b))
+    configs = [_filled(account.tree) for account in (first, second)]
+    if None in configs:  # then both as they are written
+        configs = [plain(account.tree) for account in (first, second)]
+    records = (first.record, second.record)
+    machine = [_machine(record) for record in records]
+    versions = [
+        {"python": record.get("python"), **record.get("packages", {})} if record else {} for record in records
+    ]
+    return Comparison(
+        (str(a), str(b)),
+        differences(configs[0], configs[1]),
+        differences(first.code, second.code),
+        differences(versions[0], versions[1]),
+        differences(machine[0], machine[1]),
+        (first.changes, second.changes),
+    )
+
+
+@dataclass(frozen=True)
+class _Account:
+    """What a run or a checkpoint says of itself."""
+
+    tree: Section
+    record: dict[str, Any]
+    code: dict[str, Any]
+    changes: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, path: Path) -> _Account:
+        if (path / CONFIG).is_file():
+            text, where = (path / CONFIG).read_text(encoding="utf-8"), str(path / CONFIG)
+            record, changes = provenance.read_record(path), read_lines(path / CHANGES)
+            patch = path / record.get("git", {}).get("diff", "-")
+            dirty = patch.read_text(encoding="utf-8", errors="replace") if patch.is_file() else ""
+        else:
+            meta = checkpoint.read_meta(checkpoint.locate(path))
+            if meta.get("config") is None:
+                raise CheckpointError(path, "holds an agent alone, without a run's configuration.")
+            text, where = meta["config"], f"{path} (config)"
+            record, changes = meta.get("provenance") or {}, meta.get("changes") or []
+            dirty = record.get("git", {}).get("patch", "")
+        tree = from_text(text, where)
+        return cls(tree, record, _code(record.get("git", {}), dirty), changes)
+
+
+def _filled(tree: Section) -> dict[str, Any] | None:
+    """With defaults; None where it names what is not known here, or what would have to be imported by path."""
+    agent = tree.get("agent", {})
+    parts = [
+        tree.get("learner", {}),
+        agent.get("explorer"),
+        agent.get("buffer"),
+        *_listed(agent.get("intrinsic")),
+    ]
+    if any(":" in str(part.get("type")) for part in parts if part):
+        return None
+    try:
+        return filled(load([_unhidden(tree)]))
+    except (ValueError, LookupError):  # of another version, or with parts that are not installed here
+        return None
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _unhidden(value: Any) -> Any:
+    """With some text in place of secrets, which `to_mapping` takes out again."""
+    if isinstance(value, Mapping):
+        return Section({key: _unhidden(entry) for key, entry in value.items()})
+    if isinstance(value, list):
+        return [_unhidden(entry) for entry in value]
+    return "left out" if value == REDACTED else value
+
+
+def _code(git: Mapping[str, Any], patch: str) -> dict[str, Any]:
+    """The commit, and the uncommitted changes by file."""
+    found = {name: git.get(name) for name in ("commit", "branch", "remote", "why")}
+    return {**found, "uncommitted changes": by_file(patch)}
+
+
+def by_file(patch: str) -> dict[str, str]:
+    """File → lines added and removed, and a short hash of its part of a diff."""
+    found = {}
+    for part in re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE):
+        head = re.match(r"diff --git a/.* b/(.*)\n", part)
+        if head:
+            lines = part.splitlines()
+            added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
+            removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+            digest = hashlib.sha256(part.encode("utf-8", "surrogateescape")).hexdigest()
+            found[head[1]] = f"+{added} -{removed} ({digest[:8]})"
+    return found
+
+
+def _machine(record: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("platform", "hardware", "variables")
+    return {name: record.get(name) for name in names} if record else {}

@@ -1,0 +1,200 @@
+"""A run's folder: what lies in it, its result, a copy that another run starts from, the remains of a crashed start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from uniarena import checkpoint, provenance
+from uniarena.checkpoint import CheckpointError
+from uniarena.config import ConfigError
+from uniarena.run.result import Result, figures
+from uniarena.sampling.evaluation import EvalResult
+from uniarena.trainer.loggers.jsonl import read_rows
+
+CONFIG, CHANGES, RESULT, CHECKPOINTS, METRICS = (
+    "config.yaml",
+    "changes.jsonl",
+    "result.json",
+    "checkpoints",
+    "metrics.jsonl",
+)
+SEEDS = "seeds.json"
+_OURS = {
+    CONFIG,
+    CHANGES,
+    RESULT,
+    CHECKPOINTS,
+    METRICS,
+    "events",
+    "videos",
+    provenance.LOG,
+    provenance.RECORD,
+    provenance.LOCK,
+}
+
+
+def owner(source: Path) -> Path:
+    """The run's folder that a checkpoint belongs to; its own folder's parent where it stands alone."""
+    return source.parent.parent if source.parent.name == CHECKPOINTS else source.parent
+
+
+def run_folder(path: Path) -> Path:
+    """The path, if it is a run's folder.
+
+    Raises:
+        CheckpointError: it is something else; what, is said.
+    """
+    if (path / CONFIG).is_file():
+        return path
+    if not path.is_dir():
+        raise CheckpointError(path, "does not exist; give a run's folder.")
+    if (path / "manifest.json").is_file():
+        way = "to start another run from it, add --as NEW; a run is resumed as a whole"
+        raise CheckpointError(path, f"is one checkpoint; {way}: {owner(path)}")
+    if runs := sorted(path.glob(f"seed-*/{CONFIG}")):
+        raise CheckpointError(
+            path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}"
+        )
+    raise CheckpointError(path, "is no run's folder: it holds no config.yaml.")
+
+
+# -- small files -------------------------------------------------------------------------------------------------
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines; none where there is no file."""
+    return read_rows(path)
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace a file of JSON lines."""
+    provenance.replace_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """How a run ended. It goes when the run goes on."""
+    found = result.eval
+    document = {
+        "env_steps": result.env_steps,
+        "stop_reason": result.stop_reason,
+        "resumable": result.resumable,
+        "trusting": result.trusting,
+        "setup_s": round(result.setup_s, 3),
+        "wall_s": round(result.wall_s, 3),
+        "eval": None
+        if found is None
+        else {
+            **figures(found),
+            "mode": found.mode,
+            "returns": list(found.returns),
+            "lengths": list(found.lengths),
+            "success_rate": found.success_rate,
+        },
+    }
+    provenance.replace_text(folder / RESULT, json.dumps(document, indent=1) + "\n")
+
+
+def read_result(folder: Path) -> Result | None:
+    """How a run ended; None where it has not, or was killed."""
+    try:
+        found = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+        told = found["eval"]
+        evaluated = told and EvalResult(
+            told["mode"], tuple(told["returns"]), tuple(told["lengths"]), told["success_rate"]
+        )
+        return Result(
+            folder,
+            found["env_steps"],
+            found["setup_s"],
+            found["wall_s"],
+            evaluated,
+            found["stop_reason"],
+            found["resumable"],
+            found["trusting"],
+        )
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+# -- another run from it -----------------------------------------------------------------------------------------
+def fork(source: Path, new: Path, record: Callable[[Path], None]) -> Path:
+    """Make the folder `new` with the checkpoint `source`, the figures that lead to it and what `record` writes → the
+    copy of the checkpoint.
+
+    Files are linked where the disk can do that: a checkpoint is never changed in place. All or nothing.
+
+    Raises:
+        ConfigError: there is something at `new`, or it cannot be written.
+    """
+    _refuse_taken(new)
+    steps = checkpoint.read_meta(source)["counters"]["env_steps"]
+    temporary = new.with_name(f".{new.name}.{secrets.token_hex(4)}.tmp")
+    name = source.name if source.name.isdigit() else str(steps)
+    try:
+        (temporary / CHECKPOINTS).mkdir(parents=True)
+        shutil.copytree(source, temporary / CHECKPOINTS / name, copy_function=_link_or_copy)
+        rows = [row for row in read_lines(owner(source) / METRICS) if row.get("env_steps", 0) <= steps]
+        if rows:
+            write_lines(temporary / METRICS, rows)
+        record(temporary)
+        temporary.rename(new)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise ConfigError(
+            f"the run's folder {new} cannot be made: {error}", hint="choose a place that you may write to"
+        ) from error
+    return new / CHECKPOINTS / name
+
+
+def _refuse_taken(new: Path) -> None:
+    if new.exists() and not (new.is_dir() and not any(new.iterdir())):
+        raise ConfigError(
+            f"{new} is not empty; a run needs a folder of its own", hint="name another folder after --as"
+        )
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or a file system without links
+        shutil.copy2(source, target)
+
+
+# -- started again -----------------------------------------------------------------------------------------------
+def clear_crashed(folder: Path) -> None:
+    """Remove what a start left that crashed before its first checkpoint; its log stays.
+
+    Raises:
+        ConfigError: something else lies there, or a checkpoint, if a broken one.
+    """
+    for path in folder.iterdir():
+        if not (
+            path.name in _OURS or path.name.startswith(".") or re.fullmatch(r"git(-\d+)?\.diff", path.name)
+        ):
+            raise ConfigError(
+                f"{folder} holds {path.name!r} and no checkpoint: it is not a run's folder, or not only one",
+                path="experiment.run_dir",
+                hint="name another folder",
+            )
+    broken = [p for p in (folder / CHECKPOINTS).glob("*") if p.is_dir() and not p.name.startswith(".")]
+    if broken:
+        try:
+            checkpoint.newest(folder / CHECKPOINTS)
+        except CheckpointError as error:
+            raise ConfigError(
+                f"{folder} has checkpoints, and none is whole: {error.reason}",
+                path="experiment.run_dir",
+                hint=f"look at them; to give them up, delete {folder / CHECKPOINTS}",
+            ) from error
+    for path in folder.iterdir():
+        if path.name == provenance.LOG or path.name.startswith("."):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,31 @@
+"""A run's provenance, made small enough to travel in its checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from uniarena.provenance import read_record
+
+_MAX_CARRIED = (
+    256_000  # bytes of a diff that every checkpoint carries; a larger one stays in the run's folder
+)
+
+
+def portable(folder: Path) -> dict[str, Any]:
+    """The record of a run's latest start with the diff inside, for checkpoints: each can be told where it came from
+    without the run's folder.
+    """
+    found = read_record(folder)
+    if not found:
+        return {}
+    record: dict[str, Any] = [found, *found["resumed"]][-1]
+    record = {key: value for key, value in record.items() if key != "resumed"}
+    name = record.get("git", {}).get("diff")
+    if name and (folder / name).is_file():
+        content = (folder / name).read_bytes()
+        record["git"] = {**record["git"], "diff_sha256": hashlib.sha256(content).hexdigest()}
+        if len(content) <= _MAX_CARRIED:
+            record["git"]["patch"] = content.decode("utf-8", errors="replace")
+    return record
