@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.cli.test_runs import rows, weights
+from uniarena import checkpoint
+from uniarena.checkpoint import CheckpointError
+from uniarena.run import training
 
 US = "tests.cli.users"
 JOB = ("train", "small.yaml", "--run-dir", "job", "--resume-if-exists")
@@ -141,3 +145,56 @@ def test_a_wrong_config_leaves_no_folder_of_seeds(ua) -> None:
         "train", "small.yaml", f"environment.id={US}:FailsWhenMade", "--seeds", "2", "--run-dir", "many"
     )
     assert told.code == 2 and not Path("many").exists()
+
+
+def test_a_resumed_run_that_is_out_of_time_at_once_writes_no_row_twice(
+    ua, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uniarena.run import surroundings
+
+    class Now:
+        """A timer that is over at once."""
+
+        daemon = False
+
+        def __init__(self, seconds: float, function: Any, args: tuple[Any, ...]) -> None:
+            self.start, self.cancel = (lambda: function(*args)), (lambda: None)
+
+    ua(*JOB, f"callbacks=['{US}:CtrlC']")
+    monkeypatch.setattr(surroundings.threading, "Timer", Now)
+    told = ua("resume", "job", "training.max_wall_time=9")
+    assert told.code == 0 and "max_wall_time is over" in told.out
+    assert [row["env_steps"] for row in rows("job")] == [32, 64]
+    assert {"entropy", "eval/return_mean"} <= rows("job")[-1].keys()
+
+
+def test_a_folder_in_use_is_neither_cleared_nor_gone_on_with(ua) -> None:
+    Path("job").mkdir()
+    Path("job/metrics.jsonl").write_text('{"env_steps": 7}\n')
+    with checkpoint.locked("job"):
+        told = ua(*JOB)
+        assert told.code == 2 and "is in use" in told.err
+        assert Path("job/metrics.jsonl").exists()
+    assert ua(*JOB).code == 0
+
+
+def test_the_lock_is_held_from_the_decision_to_the_end(ua, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[str] = []
+
+    def watched(name: str) -> None:
+        real = getattr(training, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = real(*arguments, **options)
+            held.append(name)
+            with pytest.raises(CheckpointError, match="is in use"), checkpoint.locked("job"):
+                pass
+            return result
+
+        monkeypatch.setattr(training, name, call)
+
+    for name in ("requeued", "clear_crashed", "plan"):
+        watched(name)
+    assert ua(*JOB, f"callbacks=['{US}:CtrlC']").code == 130
+    assert ua("resume", "job").code == 0
+    assert held == ["requeued", "clear_crashed", "plan"]

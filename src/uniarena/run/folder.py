@@ -65,6 +65,23 @@ def run_folder(path: Path) -> Path:
     raise CheckpointError(path, "is no run's folder: it holds no config.yaml.")
 
 
+def made(folder: Path) -> Path:
+    """The folder, made if it is not there.
+
+    Raises:
+        ConfigError: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the run's folder cannot be made: {error}",
+            path="experiment.run_dir",
+            hint="choose a place that you may write to (--run-dir PATH)",
+        ) from error
+    return folder
+
+
 # -- small files -------------------------------------------------------------------------------------------------
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; none where there is no file."""
@@ -192,7 +209,7 @@ def clear_crashed(folder: Path) -> None:
                 hint=f"look at them; to give them up, delete {folder / CHECKPOINTS}",
             ) from error
     for path in folder.iterdir():
-        if path.name == provenance.LOG or path.name.startswith("."):
+        if path.name in (provenance.LOG, provenance.LOCK) or path.name.startswith("."):
             continue
         if path.is_dir():
             shutil.rmtree(path)

@@ -8,7 +8,6 @@ import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, dump, load, secrets_of, to_mapping
 from uniarena.envs.fit import compare_saved
 from uniarena.run.changes import settings
-from uniarena.run.folder import CONFIG, RESULT, clear_crashed, fork, run_folder, write_result
+from uniarena.run.folder import CONFIG, RESULT, clear_crashed, fork, made, run_folder, write_result
 from uniarena.run.origin import portable
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, checkpoint_of, plan, requeued
@@ -75,22 +74,23 @@ def train(
     assembly.check(exp)
     provenance.hide(secrets_of(exp))
     with ended_early():
-        if resume_if_exists:
-            wanted = own_folder(exp, run_dir)
-            found = requeued(wanted, exp)
+        if not resume_if_exists:
+            folder = new_folder(exp, name_of(exp), run_dir)
+            with checkpoint.locked(folder):
+                return _begin(exp, folder, started, quiet, callbacks)
+        folder = made(own_folder(exp, run_dir))
+        with checkpoint.locked(folder):
+            found = requeued(folder, exp)
             if found is not None:
-                return _continue(found, wanted, started, quiet, callbacks)
-            if wanted.is_dir():
-                with checkpoint.locked(wanted):
-                    clear_crashed(wanted)
-        seed_globals(exp.experiment.seed)
-        folder = own_folder(exp, run_dir) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        return _begin(exp, folder, started, quiet, callbacks)
+                return _continue(found, folder, started, quiet, callbacks)
+            clear_crashed(folder)
+            return _begin(exp, folder, started, quiet, callbacks)
 
 
 def _begin(exp: Experiment, folder: Path, started: float, quiet: bool, callbacks: Sequence[Any]) -> Result:
-    with checkpoint.locked(folder), messages(folder, quiet):
+    """Train in `folder`, which is locked and holds nothing of worth."""
+    seed_globals(exp.experiment.seed)
+    with messages(folder, quiet):
         try:
             trainer, notices = assembly.build_trainer(
                 exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
@@ -130,19 +130,31 @@ def resume(
         ConfigError: a secret is missing, or a key is given that the state of a run is shaped by.
     """
     started = time.perf_counter()
-    folder, source = checkpoint_of(Path(run)) if as_new is not None else (run_folder(Path(run)), None)
-    with (
-        nullcontext() if as_new is not None else checkpoint.locked(folder)
-    ):  # a run in use is told as such first
-        found = plan(folder, overrides, source=source)
+    if as_new is not None:
+        return _fork(checkpoint_of(Path(run)), overrides, Path(as_new), quiet, callbacks)
+    folder = run_folder(Path(run))
+    with ended_early(), checkpoint.locked(folder):
+        found = plan(folder, overrides)
         found.refuse_finished()
+        return _continue(found, folder, started, quiet, callbacks)
+
+
+def _fork(
+    place: tuple[Path, Path | None],
+    overrides: Sequence[str],
+    new: Path,
+    quiet: bool,
+    callbacks: Sequence[Any],
+) -> Result:
+    """Continue a run's checkpoint in a new folder. The run itself may be going on meanwhile: it is only read."""
+    started = time.perf_counter()
+    found = plan(place[0], overrides, source=place[1])
+    found.refuse_finished()
     with ended_early():
-        if as_new is None:
-            return _continue(found, folder, started, quiet, callbacks)
-        new = Path(as_new)
         copied = replace(found, source=fork(found.source, new, found.record))
         try:
-            return _continue(copied, new, started, quiet, callbacks)
+            with checkpoint.locked(new):
+                return _continue(copied, new, started, quiet, callbacks)
         except BaseException:
             if not (new / provenance.RECORD).exists():  # it did not begin
                 shutil.rmtree(new, ignore_errors=True)
@@ -153,7 +165,7 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
     """Go on in `folder`, which holds the checkpoint: that of the run, or a new one that starts from it."""
     exp = found.exp
     provenance.hide(secrets_of(exp))
-    with checkpoint.locked(folder), messages(folder, quiet):
+    with messages(folder, quiet):
         for path, why in found.broken:
             log.warning("checkpoint %s is broken (%s); using an older one", path, why)
         state, meta = checkpoint.load(found.source)
@@ -195,33 +207,33 @@ def _origin(found: Plan, folder: Path) -> dict[str, Any]:
 
 
 def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
-    """Put the trainer where the checkpoint was taken, with the settings that were changed.
+    """Put the trainer where the checkpoint was taken, but for what is to change.
 
     Raises:
         CheckpointError: what was saved does not fit the run's configuration, or the environment that it makes now.
     """
-    source, wanted = found.source, settings(trainer, found.changes)
+    changed = settings(trainer, found.changes)
     try:
-        with checkpoint.rebuilding(source, "does not fit the run's config.yaml"):
+        with checkpoint.rebuilding(found.source, "does not fit the run's config.yaml"):
             faults, bounds = compare_saved(found.meta["agent"], trainer.agent.spec)
             if faults:
                 reason = "does not fit the environment that the run's config.yaml makes now: " + "; ".join(
                     faults
                 )
-                raise CheckpointError(source, f"{reason}. Bring back the environment as it was.")
+                raise CheckpointError(found.source, f"{reason}. Bring back the environment as it was.")
             if not any(change.key == "training.threads" for change in found.changes):
                 torch.set_num_threads(state["trainer"]["threads"])
             trainer.load_state_dict(state)
     except BaseException:
         trainer.close()
         raise
+    for optimizer, name, value in changed:
+        for group in optimizer.groups:
+            group[name] = value
     for text in bounds:
         log.warning(
             "the environment's bounds are not those of the checkpoint, which goes on all the same: %s", text
         )
-    for optimizer, name, value in wanted:
-        for group in optimizer.groups:
-            group[name] = value
 
 
 def read(config: Source | Sequence[Source], overrides: Sequence[str] = ()) -> Experiment:

@@ -61,8 +61,10 @@ class Jsonl:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        self._path, self._last, self._waiting = path, {}, []
-        self._start_of_last = self._end = len(content)
+        self._path, self._waiting = path, []
+        self._last = kept[-1] if kept else {}  # a run that is stopped before its next iteration adds to it
+        self._end = len(content)
+        self._start_of_last = self._end - (len(_render(kept[-1])) if kept else 0)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Write a row.
