@@ -167,6 +167,32 @@ def test_keys_of_a_callback_may_change_and_its_state_goes_on(ua) -> None:
 
 
 @pytest.mark.parametrize(
+    "override",
+    [
+        "training.guard.rule=skip",
+        "experiment.notes=warmer",
+        "learner.n_steps=8",
+    ],
+)
+def test_other_keys_that_no_state_is_shaped_by(stopped, override: str) -> None:
+    told = stopped("resume", "here", override)
+    assert told.code == 0, told.err
+    assert [change["key"] for change in changes("here")] == [override.partition("=")[0]]
+
+
+def test_time_outs_of_workers_may_change_and_their_number_may_not(ua) -> None:
+    workers = "environment.vectorization=async"
+    ua("train", "small.yaml", workers, f"callbacks=['{US}:CtrlC']", "--run-dir", "here")
+    told = ua("resume", "here", "environment.workers.processes=1")
+    assert told.code == 2 and "environment.workers.processes" in told.err
+    told = ua("resume", "here", "environment.workers.timeout_s=60")
+    assert told.code == 0, told.err
+    assert [(c["key"], c["old"], c["new"]) for c in changes("here")] == [
+        ("environment.workers.timeout_s", 600.0, 60.0)
+    ]
+
+
+@pytest.mark.parametrize(
     ("override", "code"),
     [
         ("learner.target_noise=0.1", 0),

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uniarena import provenance
-
 DONE, FAILED, BAD_INPUT, NOTHING_TO_DO, INTERRUPTED = 0, 1, 2, 3, 130
 
 # By name: importing the classes would cost what `--help` must not.
@@ -76,9 +74,9 @@ def failure(error: BaseException) -> Answer:
         code, text = FAILED, _traceback(error)
     else:
         code, text = (FAILED if notes else code), "\n".join([str(error), *notes])
-    text = provenance.redact(text, code=True)
+    text = _redacted(text)
     print(text.replace("load it with trust=True", "repeat the command with --trust"), file=sys.stderr)
-    answer = failed(names[0], provenance.redact(str(error), code=True), code)
+    answer = failed(names[0], _redacted(str(error)), code)
     if faults := getattr(error, "faults", ()):
         answer.document["error"]["faults"] = [_fault(fault) for fault in faults]
     return answer
@@ -93,11 +91,18 @@ def _fault(fault: Any) -> dict[str, Any]:
     place = fault.location
     return {
         "path": fault.path,
-        "file": provenance.redact(place.source, code=True) if place else None,
+        "file": _redacted(place.source) if place else None,
         "line": (place.line or None) if place else None,
-        "message": provenance.redact(fault.message, code=True),
-        "fix": provenance.redact(fault.hint, code=True),
+        "message": _redacted(fault.message),
+        "fix": _redacted(fault.hint),
     }
+
+
+def _redacted(text: str) -> str:
+    """Without the secrets that this process knows of."""
+    from uniarena import provenance  # not for `--help`
+
+    return provenance.redact(text, code=True)
 
 
 def _traceback(error: BaseException) -> str:

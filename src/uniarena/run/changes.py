@@ -19,6 +19,7 @@ from uniarena.trainer.trainer import Trainer
 
 _FREE = re.compile(
     r"training\.|distributed\.(backend|sync_period)|experiment\.(name|project|tags|notes|loggers)"
+    r"|environment\.workers\.(timeout_s|on_fault|restarts|restart_window)$"
     r"|learner\.|agent\.explorer\.|agent\.buffer\.(memory_map|beta|her\.)"
     r"|agent\.intrinsic\.(\d+\.)?(reward_scale|update_proportion|update_period|batch_size)$|callbacks\.\d+\."
 )

@@ -12,7 +12,16 @@ from typing import Any
 
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
-from uniarena.config import Experiment, Section, as_mapping, component, from_text, load, to_mapping
+from uniarena.config import (
+    Experiment,
+    Section,
+    WorkersConfig,
+    as_mapping,
+    component,
+    from_text,
+    load,
+    to_mapping,
+)
 from uniarena.config.section import REDACTED, plain
 from uniarena.registry import lookup
 from uniarena.run.folder import CHANGES, CONFIG, read_lines
@@ -27,6 +36,7 @@ def filled(exp: Experiment) -> dict[str, Any]:
     tree = to_mapping(exp)
     brought = lookup("learner", exp.learner["type"]).default_parts
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
+    tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
     agent = tree.setdefault("agent", {})
     for kind in ("explorer", "buffer"):
         given = dict(getattr(exp.agent, kind) or {})

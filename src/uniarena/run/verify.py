@@ -275,6 +275,8 @@ def _first_row(
 def _kept(state: Mapping[str, Any]) -> dict[str, Any]:
     """What training depends on, without clocks and without what watches."""
     own = {name: state["trainer"][name] for name in _OWN_STATE}
+    streams = own["streams"]  # in the order of their first use, which a resume may change
+    own["streams"] = {**streams, "torch": {f"{name}@{at}": value for name, at, value in streams["torch"]}}
     return {**{name: state[name] for name in _STATE}, "trainer": own}
 
 
