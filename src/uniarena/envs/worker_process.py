@@ -44,7 +44,7 @@ from uniarena.envs.score import Score
 from uniarena.envs.serial import by_column
 from uniarena.envs.shared import DONE, STEPPED, SharedColumns
 from uniarena.envs.storage import ObsRows
-from uniarena.seeding import global_state, seed_globals, set_global_state
+from uniarena.seeding import global_state, preserved_globals, seed_globals, set_global_state
 
 PARENT_ENDS: WeakSet[Connection] = WeakSet()
 """The parent's ends of all pipes. A forked worker closes its copies, or no pipe would break when the parent dies."""
@@ -267,9 +267,10 @@ def _settle(trace: Connection, guarded: bool) -> None:
     if guarded and sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    torch.set_num_threads(
-        1
-    )  # one process per core is parallel enough; and a forked pool of threads would hang
+    # a process for every core is parallel enough, and a pool of threads that was forked would hang
+    torch.set_num_threads(1)
+    with preserved_globals():
+        seed_globals(0)  # the first time takes long, and shall not count as an environment's
 
 
 def _tell(pipe: channel.Channel, error: BaseException, columns: WorkerColumns | None) -> None:
