@@ -60,7 +60,8 @@ class Fragile(CounterEnv):
         if call != self.call or self.calls[call] != self.at:
             return
         if self.marker is not None:
-            if Path(self.marker).exists():
+            try:  # at once: of several workers only one finds it missing
+                Path(self.marker).touch(exist_ok=False)
+            except FileExistsError:
                 return
-            Path(self.marker).touch()
         fail(self.how)
