@@ -227,6 +227,22 @@ def test_the_predictor_of_a_bonus_is_guarded_too():
         assert all(bool(x.isfinite().all()) for x in (*bonus.parameters(), bonus._returns))
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_the_predictor_of_a_bonus_with_replay_is_guarded_too(rule: str):
+    def spoil(trainer: Any, event: Any) -> None:
+        next(trainer.agent.bonuses[0].predictor.parameters()).view(-1)[0] = NAN
+
+    parts = {"intrinsic": {"type": "rnd"}, "buffer": {"type": "replay", "capacity": 1000}}
+    specs = two("dqn", where="obs", at=47, every=60)
+    trainer = trainer_of("dqn", specs, rule, callbacks=[Poison("on_update_end", spoil)], parts=parts)
+    trainer.fit(240)
+    (bonus,) = trainer.agent.bonuses
+    assert good(trainer.agent) and all(
+        bool(x.isfinite().all()) for x in (*bonus.parameters(), *bonus.buffers())
+    )
+    assert trainer.guard.counts["faults"] == 3  # the predictor, and two observations
+
+
 def test_priorities_of_a_step_that_was_left_out_stay_as_they_are():
     parts = {"buffer": {"type": "prioritized", "capacity": 1000}}
     trainer = run("dqn", "skip", policy={"network": Net, "at": 5, "alone": True}, parts=parts)
