@@ -36,6 +36,7 @@ __all__ = [
     "redact",
     "replace_text",
     "setup_logging",
+    "unwritable",
     "write_provenance",
 ]
 
@@ -81,11 +82,13 @@ def create_run_folder(base: Path | str, name: str, seed: int, run_dir: Path | st
                 folder.mkdir()
                 return folder
     except OSError as error:
-        raise ConfigError(
-            f"the run's folder cannot be made: {error}",
-            path="experiment.run_dir",
-            hint="choose a place that you may write to (--run-dir PATH)",
-        ) from error
+        raise unwritable(error) from error
+
+
+def unwritable(error: OSError) -> ConfigError:
+    """What is told where a run's folder cannot be made."""
+    hint = "choose a place that you may write to (--run-dir PATH)"
+    return ConfigError(f"the run's folder cannot be made: {error}", path="experiment.run_dir", hint=hint)
 
 
 def _own_folder(folder: Path) -> Path:

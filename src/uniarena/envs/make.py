@@ -265,7 +265,8 @@ def _assemble(makers: Sequence[SingleMaker], env_id: str, order: _Order, first: 
                 probe.close()
             spaces = (own.observation_space, own.action_space)
             workers = WorkerEnvs(makers, spaces, env_id, order.seed, order.workers)
-            workers.example = own if given else makers[0]  # type: ignore[attr-defined]
+            if given:
+                workers.example = own
             return workers
         envs = [own, *(maker() for maker in makers[1:])]
         refuse_shared(envs, env_id)

@@ -64,6 +64,7 @@ class WorkerEnvs:
         cfg: WorkersConfig | None = None,
     ) -> None:
         refuse_unguarded()
+        self.example: gym.Env | Callable[[], gym.Env] = makers[0]  # one like the columns, or a maker of one
         self.env_id, self.num_envs, self.device = env_id, len(makers), torch.device("cpu")
         self.observation_space, self.action_space = storage_space(spaces[0]), spaces[1]
         self.action_map = ActionMap(self.action_space)
@@ -83,9 +84,7 @@ class WorkerEnvs:
         self._seeds: list[int | None] = [None] * self.num_envs
         self._seeded_at, self._steps = np.zeros(self.num_envs, np.int64), 0
         self._begun = self._broken = self._uneven = False
-        self._end = Finalize(
-            self, shut, args=(self._links,), exitpriority=10
-        )  # at exit and on collection too
+        self._end = Finalize(self, shut, args=(self._links,), exitpriority=10)  # also at exit and collection
         try:
             self._start()
         except BaseException:

@@ -24,7 +24,8 @@ from uniarena.config import (
 )
 from uniarena.config.section import REDACTED, plain
 from uniarena.registry import lookup
-from uniarena.run.folder import CHANGES, CONFIG, read_lines
+from uniarena.run.folder import CHANGES, CONFIG
+from uniarena.trainer.loggers.jsonl import read_rows
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
@@ -185,7 +186,7 @@ class _Account:
     def of(cls, path: Path) -> _Account:
         if (path / CONFIG).is_file():
             text, where = (path / CONFIG).read_text(encoding="utf-8"), str(path / CONFIG)
-            record, changes = provenance.read_record(path), read_lines(path / CHANGES)
+            record, changes = provenance.read_record(path), read_rows(path / CHANGES)
             patch = path / record.get("git", {}).get("diff", "-")
             dirty = patch.read_text(encoding="utf-8", errors="replace") if patch.is_file() else ""
         else:

@@ -74,20 +74,11 @@ def made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"the run's folder cannot be made: {error}",
-            path="experiment.run_dir",
-            hint="choose a place that you may write to (--run-dir PATH)",
-        ) from error
+        raise provenance.unwritable(error) from error
     return folder
 
 
 # -- small files -------------------------------------------------------------------------------------------------
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; none where there is no file."""
-    return read_rows(path)
-
-
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Replace a file of JSON lines."""
     provenance.replace_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
@@ -155,7 +146,7 @@ def fork(source: Path, new: Path, record: Callable[[Path], None]) -> Path:
     try:
         (temporary / CHECKPOINTS).mkdir(parents=True)
         shutil.copytree(source, temporary / CHECKPOINTS / name, copy_function=_link_or_copy)
-        rows = [row for row in read_lines(owner(source) / METRICS) if row.get("env_steps", 0) <= steps]
+        rows = [row for row in read_rows(owner(source) / METRICS) if row.get("env_steps", 0) <= steps]
         if rows:
             write_lines(temporary / METRICS, rows)
         record(temporary)

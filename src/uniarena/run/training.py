@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import shutil
 import time
@@ -20,7 +19,7 @@ from uniarena.config import ConfigError, Experiment, dump, load, secrets_of, to_
 from uniarena.envs.fit import compare_saved
 from uniarena.run.changes import settings
 from uniarena.run.folder import CONFIG, RESULT, clear_crashed, fork, made, run_folder, write_result
-from uniarena.run.origin import portable
+from uniarena.run.origin import continued, portable
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, checkpoint_of, plan, requeued
 from uniarena.run.saved import imported
@@ -176,7 +175,7 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
         )
         _restore(trainer, state, found)
         found.record(folder)
-        provenance.write_provenance(folder, seed=exp.experiment.seed, more=_origin(found, folder))
+        provenance.write_provenance(folder, seed=exp.experiment.seed, more=continued(found, folder))
         trainer.meta["provenance"] = portable(folder)
         (folder / RESULT).unlink(missing_ok=True)
         if not meta["exact"]:
@@ -188,22 +187,6 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             log.info(text)
         log.info("resumed %s at %s env steps\n%s", folder, f"{found.env_steps:,}", assembly.summary(trainer))
         return _fit(trainer, exp, folder, started)
-
-
-def _origin(found: Plan, folder: Path) -> dict[str, Any]:
-    """Where the run goes on, for its provenance; of a new run also which one it comes from."""
-    here = {
-        "checkpoint": found.source.name,
-        "env_steps": found.env_steps,
-        "exact": bool(found.meta["exact"]),
-        "changes": [change.entry(found.env_steps) for change in found.changes],
-    }
-    if found.run == folder:
-        return here
-    parent = found.meta.get("provenance") or {}
-    origin = {"run": found.run.resolve().name, "path": os.path.relpath(found.run, folder)}
-    commit = parent.get("git", {}).get("commit")
-    return {**here, "parent": {**origin, "started": parent.get("started"), "commit": commit}}
 
 
 def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:

@@ -19,10 +19,11 @@ from uniarena.config import Experiment, dump, from_text, load
 from uniarena.config.section import plain
 from uniarena.run.changes import undone
 from uniarena.run.compare import by_file, differences, told
-from uniarena.run.folder import CHANGES, CHECKPOINTS, CONFIG, METRICS, read_lines, run_folder
+from uniarena.run.folder import CHANGES, CHECKPOINTS, CONFIG, METRICS, run_folder
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
 from uniarena.seeding import seed_globals
+from uniarena.trainer.loggers.jsonl import read_rows
 
 MOST = 10_000
 """Environment steps that are repeated unless it is told otherwise."""
@@ -124,7 +125,7 @@ def verify(
         CheckpointError: it is no run, recorded nothing, or needs `trust`.
     """
     folder = run_folder(Path(run))
-    recorded = read_lines(folder / METRICS)
+    recorded = read_rows(folder / METRICS)
     if not recorded:
         raise CheckpointError(folder / METRICS, "holds no figures to compare with.")
     exp = _original(folder, secrets, trust)
@@ -135,7 +136,7 @@ def verify(
         scratch.mkdir()
         watch = _Watch(folder, most)
         reached = _repeat(exp, folder, scratch, watch)
-        repeated = read_lines(scratch / METRICS)
+        repeated = read_rows(scratch / METRICS)
         now = provenance.write_provenance(scratch, seed=exp.experiment.seed)
         patches = [_patch(folder, record), _patch(scratch, now)]
     rows = [row for row in recorded if row["env_steps"] <= reached]
@@ -158,7 +159,7 @@ def _original(folder: Path, secrets: Sequence[str], trust: bool) -> Experiment:
     path = folder / CONFIG
     tree = from_text(path.read_text(encoding="utf-8"), str(path))
     checkpoint.check_trust(plain(tree.without("experiment")), folder, trust)
-    exp = load([undone(tree, read_lines(folder / CHANGES))], only_secrets(tree, secrets))
+    exp = load([undone(tree, read_rows(folder / CHANGES))], only_secrets(tree, secrets))
     assembly.check(exp)
     return replace(exp, experiment=replace(exp.experiment, run_dir=None))
 
@@ -169,7 +170,7 @@ def _most(
     """How many env steps to repeat, and what forbids more."""
     last = int(recorded[-1]["env_steps"])
     most, limit = last, f"{last:,} env steps is all that the run recorded" if (steps or 0) > last else ""
-    for change in read_lines(folder / CHANGES)[:1]:
+    for change in read_rows(folder / CHANGES)[:1]:
         if change["env_steps"] < most:
             most, limit = (
                 change["env_steps"],

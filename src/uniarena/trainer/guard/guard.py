@@ -16,7 +16,7 @@ from uniarena.learners.base import Update
 from uniarena.ops.finite import bounded, largest_within, magnitudes
 from uniarena.optim import Minimize, NonFiniteError
 from uniarena.trainer import events
-from uniarena.trainer.guard.experience import OF_POLICY, clipped, locate, see, spoilt, watched, without
+from uniarena.trainer.guard.experience import OF_POLICY, clipped, limit, locate, see, spoilt, watched, without
 from uniarena.trainer.guard.state import AgentState
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ class Guard:
 
     def __init__(self, cfg: GuardConfig, trainer: Trainer) -> None:
         self.cfg, self.rule = cfg, str(cfg.rule)
-        self._trainer = weakref.ref(
-            trainer
-        )  # or a run's memory would outlive it until the next garbage collection
+        # a circle of references would keep a run's memory, and its mapped files, until the next garbage collection
+        self._trainer = weakref.ref(trainer)
         self.counts: dict[str, int] = {}
         self.left_out = 0
         self.barred: Tensor | None = None
@@ -102,9 +101,10 @@ class Guard:
         """
         leaves = watched(rollout)
         sizes, bound, seen = magnitudes([leaf for _, leaf in leaves]), self.cfg.max_abs, self._seen
+        named = [(name, size) for (name, _), size in zip(leaves, sizes, strict=True)]
         self.left_out = 0
-        if self.barred is None and all(size <= bound for size in sizes):
-            for (name, _), size in zip(leaves, sizes, strict=True):
+        if self.barred is None and all(size <= bound or size <= limit(name, bound) for name, size in named):
+            for name, size in named:
                 if size > seen.get(name, -1.0) and not name.startswith(OF_POLICY):
                     seen[name] = size
             self._barren = 0
