@@ -61,7 +61,9 @@ class Q(DeterministicMixin, Model):
 
 def sac(env, total: int):
     spaces = env.observation_space, env.action_space
-    models = {name: Critic(*spaces) for name in ("critic_1", "critic_2", "target_critic_1", "target_critic_2")}
+    models = {
+        name: Critic(*spaces) for name in ("critic_1", "critic_2", "target_critic_1", "target_critic_2")
+    }
     cfg = SAC_CFG(
         batch_size=256,
         learning_rate=3e-4,
@@ -114,7 +116,12 @@ def main() -> None:
     watch = Stopwatch(gym.make(env_id), args.first, args.last)
     env, total = wrap_env(watch), args.last + 1
     agent = make_agent(env, total)
-    cfg = {"timesteps": total, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    cfg = {
+        "timesteps": total,
+        "headless": True,
+        "disable_progressbar": True,
+        "close_environment_at_exit": False,
+    }
     SequentialTrainer(env=env, agents=agent, cfg=cfg).train()
     watch.report()
 

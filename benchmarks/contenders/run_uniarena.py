@@ -1,4 +1,4 @@
-"""UniArena on one task: what `uniarena train` does with these settings, logs included, evaluation and saving left out."""
+"""UniArena on one task: what `uniarena train` does with these settings, logs too; evaluation and saving left out."""
 
 from __future__ import annotations
 

@@ -73,13 +73,18 @@ class Batch:
     def __init__(self, shape: Sequence[int], fields: Mapping[str, Tree] | None = None, **more: Tree) -> None:
         self.shape: tuple[int, ...] = tuple(shape)
         self._fields: dict[str, Tree] = {**(fields or {}), **more}
-        dims = len(self.shape)
-        for name, tree in self._fields.items():
+        self._check(self._fields)
+
+    def _check(self, fields: Mapping[str, Tree]) -> None:
+        shape, dims = self.shape, len(self.shape)
+        for name, tree in fields.items():
+            if isinstance(tree, Tensor) and tree.shape[:dims] == shape:
+                continue
             for path, leaf in tree_paths(tree, name):
-                if tuple(leaf.shape[:dims]) != self.shape:
+                if tuple(leaf.shape[:dims]) != shape:
                     raise ValueError(
                         f"Batch field {path!r} has shape {tuple(leaf.shape)}; "
-                        f"its leading dimensions must be {self.shape}."
+                        f"its leading dimensions must be {shape}."
                     )
 
     @classmethod
@@ -151,7 +156,9 @@ class Batch:
 
     def replace(self, **fields: Tree) -> Batch:
         """A batch with these fields added or exchanged; the others are shared, not copied."""
-        return Batch(self.shape, self._fields, **fields)
+        batch = Batch._trusted(self.shape, {**self._fields, **fields})
+        batch._check(fields)
+        return batch
 
     def select(self, *names: str) -> Batch:
         self.require(*names)

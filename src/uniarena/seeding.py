@@ -49,6 +49,9 @@ class Streams:
 
     def torch(self, name: str, device: torch.device | str = "cpu") -> torch.Generator:
         """The torch generator `name` that lives on `device`."""
+        found = self._torch.get((name, device))  # type: ignore[arg-type]  # by name of the device, as keys are
+        if found is not None:
+            return found
         device = torch.device(device)
         if device.type != "cpu" and ":" not in str(device):
             device = torch.Generator(device=device).device  # "cuda" and "cuda:0" are one stream

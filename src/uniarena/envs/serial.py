@@ -67,7 +67,7 @@ class SerialEnvs:
         self._scores = [Score(env) for env in self.envs]
         self._reward = np.zeros(self.num_envs, np.float32)
         self._terminated, self._truncated, self._is_first = (np.zeros(self.num_envs, bool) for _ in range(3))
-        self._checked = self._closed = False
+        self._checked = self._closed = self._marked = False
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, mask: Any | None = None
@@ -175,8 +175,10 @@ class SerialEnvs:
 
     def _finish(self, ended: list[tuple[int, Tree, bool, bool]]) -> Final | None:
         """Set the flags of this step; the final observations in one tree."""
-        for flags in (self._terminated, self._truncated, self._is_first):
-            flags.fill(False)
+        if self._marked:
+            for flags in (self._terminated, self._truncated, self._is_first):
+                flags.fill(False)
+        self._marked = bool(ended)
         if not ended:
             return None
         for b, _, terminated, truncated in ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
@@ -46,6 +47,7 @@ class EpsilonGreedy(Explorer):
     def __init__(self, cfg: Any, policy_space: Space[Any] | None = None, warmup: int = 0) -> None:
         super().__init__(cfg, policy_space, warmup)
         refuse_undiscrete(policy_space, "epsilon_greedy")
+        self._actions = int(policy_space.n) if isinstance(policy_space, spaces.Discrete) else None
 
     @property
     def epsilon(self) -> float:
@@ -57,7 +59,9 @@ class EpsilonGreedy(Explorer):
     ) -> Tree | None:
         """`[T, B]`: which choice of the legal ones, in [0, 1), or `GREEDY`."""
         policy.noise(steps, columns, generator)  # noisy layers redraw theirs
-        coin, choice = torch.rand(2, steps, columns, generator=generator, device=generator.device)
+        coin, choice = torch.rand(
+            2, steps, columns, generator=generator, device=generator.device
+        ).unbind(0)
         return torch.where(coin < self.epsilon, choice, GREEDY)
 
     def act(
@@ -72,8 +76,15 @@ class EpsilonGreedy(Explorer):
         if noise is None:
             assert generator is not None, "without the chunk's noise, a generator is needed"
             noise = self.noise(policy, 1, len(tree_leaves(obs)[0]), generator)[0]  # type: ignore[index]
-        q, state = policy.params(obs, state, is_first)
         mask = obs.get(MASK) if isinstance(obs, dict) else None
+        if noise.device.type == "cpu":  # elsewhere, to look at it would wait for the device
+            drawn = noise.numpy()
+            if np.minimum.reduce(drawn) >= 1.0:
+                q, state = policy.params(obs, state, is_first)
+                return greedy_action(q, mask), state
+            if state is None and self._actions is not None and np.maximum.reduce(drawn) < 1.0:
+                return legal_choice(noise, self._actions, mask), None
+        q, state = policy.params(obs, state, is_first)
         random = legal_choice(noise, q.shape[-1], mask)
         return torch.where(noise < 1.0, random, greedy_action(q, mask)), state
 

@@ -43,9 +43,10 @@ class FlatMLP:
     def __call__(self, x: Tensor) -> Tensor:
         if self._first.data_ptr() != self._pointer:
             self._take_views()
-        buffers = self._buffers.get(len(x))
+        rows = x.shape[0]
+        buffers = self._buffers.get(rows)
         if buffers is None:
-            buffers = self._allocate(len(x))
+            buffers = self._allocate(rows)
         if self._normalizer is not None:
             x = (
                 torch.sub(x, self._centre, out=buffers[-1])

@@ -36,12 +36,22 @@ class _Chunk:
         self.is_first = torch.zeros(rows + 1, columns, dtype=torch.bool, device=device)
         self.obs_row = [tree_map(lambda leaf, t=t: leaf[t], self.obs) for t in range(rows + 1)]
         self.is_first_row = list(self.is_first.unbind(0))
-        self.write_obs = [self.writer(leaf) for leaf in tree_leaves(self.obs)]
+        self.obs_views = tree_map(self.writer, self.obs)
+        self.write_obs = tree_leaves(self.obs_views)
         self.write_action = [self.writer(leaf) for leaf in tree_leaves(self.action)]
         self.scalars = tuple(
             self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first)
         )
         self.write_valid = self.writer(self.valid)
+        self.fields: dict[str, Tree] = {
+            "obs": tree_map(lambda leaf: leaf[:-1], self.obs),
+            "action": self.action,
+            "reward": self.reward,
+            "terminated": self.terminated,
+            "truncated": self.truncated,
+            "is_first": self.is_first[:-1],
+            "valid": self.valid,
+        }
         self.next_obs: Tree | None = None  # dense successors, where the environment gives them
         self.write_info: dict[str, Any] = {}
 
@@ -157,8 +167,8 @@ class LocalSampler:
             chunk = self._chunk = _Chunk(rows, self._obs, probe, self.env.tensor, self.env.device)
         for write, leaf in zip(chunk.write_obs, tree_leaves(self._obs), strict=True):
             write[0] = leaf
-        chunk.is_first[0] = self._is_first
-        chunk.valid.fill_(True)
+        chunk.is_first_row[0].copy_(self._is_first)
+        chunk.write_valid[:] = True
         return chunk
 
     def _probe_action(self, actor: Actor) -> Tree:
@@ -256,28 +266,18 @@ class LocalSampler:
         return None if tree is None else tree_map(lambda leaf: leaf.to(self.device), tree)
 
     def _keep_last(self, chunk: _Chunk) -> None:
-        self._obs = tree_map(lambda leaf: leaf[-1].clone(), chunk.obs)
-        if not chunk.tensor:
-            self._obs = tree_map(lambda leaf: leaf.numpy(), self._obs)
-        self._is_first = chunk.is_first[-1].clone()
+        self._obs = tree_map(lambda leaf: _owned(leaf[-1]), chunk.obs_views)
+        self._is_first = chunk.is_first_row[-1].clone()
 
     def _rows(self, chunk: _Chunk, states: list[Any], info: dict[str, Any]) -> Batch:
-        fields: dict[str, Tree] = {
-            "obs": tree_map(lambda leaf: leaf[:-1], chunk.obs),
-            "action": chunk.action,
-            "reward": chunk.reward,
-            "terminated": chunk.terminated,
-            "truncated": chunk.truncated,
-            "is_first": chunk.is_first[:-1],
-            "valid": chunk.valid,
-        }
+        fields = dict(chunk.fields)
         if chunk.next_obs is not None:
             fields["next_obs"] = chunk.next_obs
         if info:
             fields["info"] = info
         if states and states[0] is not None:
             fields["state"] = tree_map(lambda *leaves: torch.stack(leaves), *states)
-        return Batch((chunk.rows, self.columns), fields)
+        return Batch._trusted((chunk.rows, self.columns), fields)
 
     def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> Tensor:
         """Cut every running episode after the last row and reset all columns → which ones were cut, `[B]`."""
@@ -302,18 +302,17 @@ class LocalSampler:
         self, rows: Batch, chunk: _Chunk, ended: list[Any], states: list[Any], cut: Tensor | None
     ) -> Rollout:
         columns, recurrent = (self.columns,), states[0] is not None
-        start = Batch(columns, is_first=chunk.is_first[0], **({"state": states[0]} if recurrent else {}))
-        last: dict[str, Tree] = {
-            "obs": tree_map(lambda leaf: torch.as_tensor(leaf), self._obs),
-            "is_first": self._is_first,
-        }
-        last |= {"state": states[-1]} if recurrent else {}
-        last |= {} if cut is None else {"cut": cut}
-        return Rollout(
-            rows, start, Batch(columns, last), self._ended(ended, recurrent), self.env.has_final_obs
-        )
+        start: dict[str, Tree] = {"is_first": chunk.is_first_row[0]}
+        last: dict[str, Tree] = {"obs": tree_map(torch.as_tensor, self._obs), "is_first": self._is_first}
+        if recurrent:
+            start["state"], last["state"] = states[0], states[-1]
+        if cut is not None:
+            last["cut"] = cut
+        ends = self._ended(ended, recurrent) if ended else None
+        trusted = Batch._trusted
+        return Rollout(rows, trusted(columns, start), trusted(columns, last), ends, self.env.has_final_obs)
 
-    def _ended(self, ended: list[Any], recurrent: bool) -> Batch | None:
+    def _ended(self, ended: list[Any], recurrent: bool) -> Batch:
         parts = []
         for t, (index, obs), state in ended:
             index = torch.as_tensor(index, dtype=torch.int64, device=self.env.device)
@@ -322,7 +321,7 @@ class LocalSampler:
             if recurrent:
                 fields["state"] = tree_map(lambda leaf, index=index: leaf[index], state)
             parts.append(Batch((len(index),), fields))
-        return Batch.cat(parts) if parts else None
+        return Batch.cat(parts) if len(parts) > 1 else parts[0]
 
     def abandon(self) -> None:
         """Give up all running episodes: the next chunk begins with new ones, here or where the state is loaded."""

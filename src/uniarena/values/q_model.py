@@ -134,11 +134,12 @@ class FastQ:
         self._flats: list[FlatMLP] = [flat for flat in flats if flat is not None] if able else []
         if len(self._flats) < len(ways):
             self._flats = []
+        self._direct = self._flats[0] if len(self._flats) == 1 and network.head.width == 1 else None
 
     def __call__(self, obs: Tree) -> Tensor:
         """Raw observations `[B, ...]` → Q `[B, A]`."""
-        if len(self._flats) == 1 and self.network.head.width == 1:
-            return self._flats[0](self._features(obs))
+        if self._direct is not None:
+            return self._direct(self._features(obs))
         return self.network.head.q(self.outputs(obs))
 
     def outputs(self, obs: Tree) -> Tensor:
