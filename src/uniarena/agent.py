@@ -281,6 +281,8 @@ class Agent:
         update = self.learner.update(self._paid(rollout))
         if update.priority is not None and not self.learner.minimize.left_out:
             self.buffer.reprioritise(rollout.index, update.priority)
+        if not self.bonuses:
+            return update
         metrics = dict(update.metrics)
         for bonus in self.bonuses:
             metrics |= bonus.learn(rows)

@@ -276,3 +276,28 @@ def test_learning_rate_follows_its_schedule() -> None:
     learner = DQN(model, cfg, Minimize(), torch.Generator().manual_seed(0))
     learner.set_progress(0.5)
     assert learner.update(chain()).metrics["learning_rate"].item() == pytest.approx(5e-4)
+
+
+@pytest.mark.parametrize("td_clip", [None, 0.3])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_hand_written_loss_is_autograd_s(td_clip: float | None, weighted: bool) -> None:
+    by_hand, recorded = (make(policy={"hidden_sizes": [8, 8]}, td_clip=td_clip, seed=3) for _ in range(2))
+    recorded._by_hand = None
+    batch = chain()
+    if weighted:
+        batch = batch.replace(weight=torch.linspace(0.1, 1.0, batch.shape[0]))
+    for _ in range(5):
+        found, expected = by_hand.update(batch), recorded.update(batch)
+        assert found.metrics.keys() == expected.metrics.keys()
+        for name, value in found.metrics.items():
+            torch.testing.assert_close(value, expected.metrics[name], rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(found.priority, expected.priority, rtol=1e-6, atol=1e-7)
+    for a, b in zip(by_hand.model.parameters(), recorded.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_a_hook_on_a_layer_gets_its_graph() -> None:
+    learner, seen = make(policy={"hidden_sizes": [8]}), []
+    learner.model.network.torso.layers[1].register_full_backward_hook(lambda *_: seen.append(True))
+    learner.update(chain())
+    assert seen

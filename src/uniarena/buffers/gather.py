@@ -34,7 +34,7 @@ def gather(
     where = np.concatenate((places, ends + ring.columns)) if layout.obs_bytes else places
     block = ring.table.take(where, axis=0, mode="wrap")
     final = (flags & FINAL).nonzero()[0]
-    kept = ring.final.take(ends[final], mode="wrap")
+    kept = ring.final.take(ends[final], mode="wrap") if len(final) else final
     if len(final) and layout.obs_bytes:
         block[count + final, : layout.obs_bytes] = ring.finals.table[kept]
     others = [view(leaf, block, count) for leaf in layout.others]

@@ -59,10 +59,12 @@ class EpsilonGreedy(Explorer):
     ) -> Tree | None:
         """`[T, B]`: which choice of the legal ones, in [0, 1), or `GREEDY`."""
         policy.noise(steps, columns, generator)  # noisy layers redraw theirs
-        coin, choice = torch.rand(
-            2, steps, columns, generator=generator, device=generator.device
-        ).unbind(0)
-        return torch.where(coin < self.epsilon, choice, GREEDY)
+        drawn = torch.rand(2, steps, columns, generator=generator, device=generator.device)
+        if drawn.device.type == "cpu":
+            coin, choice = drawn.numpy()
+            choice[coin >= self.epsilon] = GREEDY
+            return drawn[1]
+        return torch.where(drawn[0] < self.epsilon, drawn[1], GREEDY)
 
     def act(
         self,

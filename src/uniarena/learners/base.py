@@ -93,9 +93,12 @@ class Learner(nn.Module, ABC):
 
     def set_progress(self, fraction: float) -> None:
         """Move every schedule to its place at this fraction of the run, in [0, 1]."""
-        self.progress = fraction
-        for optimizer in self.optimizers.values():
-            optimizer.set_progress(fraction)
+        self.__dict__["progress"] = (
+            fraction  # a module's own way to set an attribute costs more than the rest
+        )
+        for value in self.__dict__.values():
+            if isinstance(value, Optimizer):
+                value.set_progress(fraction)
 
     def get_extra_state(self) -> dict[str, Any]:
         """What `state_dict` holds beside the tensors of the networks."""

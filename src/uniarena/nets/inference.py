@@ -104,20 +104,20 @@ def flatten(module: nn.Module, normalizer: ObservationNormalizer | None = None) 
         A callable numerically equal to `module(normalizer(x))` in eval mode, for two-dimensional float32
         inputs.
     """
-    layers = _plain_layers(module)
+    layers = plain_layers(module)
     if not layers or not isinstance(layers[0], nn.Linear):
         return None
     return FlatMLP(layers, normalizer)
 
 
-def _plain_layers(module: nn.Module) -> list[nn.Module] | None:
+def plain_layers(module: nn.Module) -> list[nn.Module] | None:
     """The layers in order, or None if there is one whose forward pass is not simply that of its kind."""
     if module._forward_hooks or module._forward_pre_hooks:
         return None
     if type(module) in (MLP, nn.Sequential):
         found: list[nn.Module] = []
         for child in module.layers if isinstance(module, MLP) else module.children():
-            layers = _plain_layers(child)
+            layers = plain_layers(child)
             if layers is None:
                 return None
             found += layers

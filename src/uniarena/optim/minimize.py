@@ -15,7 +15,25 @@ from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
 from uniarena.optim.optimizer import Optimizer
 
-LossFn = Callable[[Any], tuple[Tensor, Metrics]]
+
+@dataclass(frozen=True)
+class Derived:
+    """A loss whose derivatives were written down by hand, in place of a tensor with a graph.
+
+    Attributes:
+        value: the loss, a 0-d tensor without a graph.
+        backward: adds the gradients to the parameters' own.
+    """
+
+    value: Tensor
+    backward: Callable[[], None]
+
+    def detach(self) -> Tensor:
+        """The value."""
+        return self.value
+
+
+LossFn = Callable[[Any], tuple[Tensor | Derived, Metrics]]
 """Batch → (scalar loss, detached 0-d metrics)."""
 
 React = Callable[["NonFiniteError", dict[str, Tensor]], bool]

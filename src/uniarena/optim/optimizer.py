@@ -65,12 +65,21 @@ class Optimizer:
         self.parameters = [parameter for _, parameter in pairs]
         self._schedule = make_schedule(learning_rate if cfg.lr is None else cfg.lr)
         self.progress, self.factor = 0.0, 1.0
+        self._rate: tuple[float, Tensor] | None = None
         self.torch = _build(self.parameters, cfg, self.lr, path)
 
     @property
     def lr(self) -> float:
         """The learning rate of the next step."""
         return self._schedule(self.progress) * self.factor
+
+    @property
+    def rate(self) -> Tensor:
+        """`lr` as a float64 0-d tensor, for metrics; the same one while it stays."""
+        lr = self.lr
+        if self._rate is None or self._rate[0] != lr:
+            self._rate = (lr, torch.tensor(lr, dtype=torch.float64))
+        return self._rate[1]
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -89,7 +98,7 @@ class Optimizer:
         self._apply()
 
     def _apply(self) -> None:
-        lr = self.lr
+        lr = self._schedule(self.progress) * self.factor
         for group in self.torch.param_groups:
             group["lr"] = lr
 

@@ -49,14 +49,14 @@ class Target(nn.Module):
         with torch.no_grad():
             return self.module(*args, **kwargs)
 
-    @torch.no_grad()
     def update(self) -> None:
         """Count, and move the copy where its turn has come."""
-        self.updates += 1
-        if self.updates % self.interval == 0:
-            mine, theirs = self._pairs
-            torch._foreach_lerp_(mine, theirs, self.tau)
-            self._copy(self._other)
+        self.__dict__["updates"] = updates = self.updates + 1  # a module's own way to set it costs more
+        if updates % self.interval == 0:
+            with torch.no_grad():
+                mine, theirs = self._pairs
+                torch._foreach_lerp_(mine, theirs, self.tau)
+                self._copy(self._other)
 
     @torch.no_grad()
     def reset(self) -> None:

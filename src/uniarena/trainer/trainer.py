@@ -9,7 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from uniarena import checkpoint
 from uniarena.agent import Agent
@@ -25,6 +27,16 @@ from uniarena.trainer.guard import Guard
 from uniarena.trainer.schedule import Counters, schedule_for
 
 _log = logging.getLogger(__name__)
+
+WITHIN = (
+    events.EpisodeStart,
+    events.EnvStep,
+    events.EpisodeEnd,
+    events.BatchCollected,
+    events.LearnStep,
+    events.UpdateEnd,
+)
+"""Events that come while an iteration goes on, whose listeners may look at its metrics so far."""
 
 
 class Trainer:
@@ -127,6 +139,8 @@ class Trainer:
             rows = -(-wanted // columns) * columns
             last = self.counters.env_steps + rows >= end
             self._round(wanted, last and self._boundary_due(), mean)
+        if self._finished:
+            self._episode_metrics(self._finished)
         self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
         self.counters.iterations += 1
         self.guard.end()
@@ -215,14 +229,15 @@ class Trainer:
     def _account(self, rollout: Rollout) -> None:
         """Counters and episode figures of a chunk, and its events replayed in order of time."""
         valid = rollout.rows.valid
-        before, rows = self.counters.env_steps, int(valid.sum()) + self.guard.left_out
+        before, rows = self.counters.env_steps, _count(valid) + self.guard.left_out
         self.counters.env_steps += rows
         self.counters.steps += rollout.T * rollout.B
         finished = self.episodes.update(rollout, self.agent.reward_streams(rollout))
         self.counters.episodes += len(finished)
         if finished:
             self._finished += finished
-            self._episode_metrics(self._finished)
+            if any(self.listens(kind) for kind in WITHIN):
+                self._episode_metrics(self._finished)
         if "info" in rollout.rows:
             for name, value in rollout.rows.info.items():
                 if name.startswith("metrics/"):
@@ -383,6 +398,11 @@ class Trainer:
         finally:
             for callback in self.callbacks:
                 getattr(callback, "close", _nothing)()
+
+
+def _count(flags: Tensor) -> int:
+    """How many are true."""
+    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
 
 
 def _nothing() -> None:

@@ -80,7 +80,7 @@ class Expectation(ReturnHead):
         return out.squeeze(-1)
 
     def target(self, following: Tensor, reward: Tensor, discount: Tensor, bounds: Bounds = None) -> Tensor:
-        return clip_target(td_target(reward[:, None], discount[:, None], following), bounds)
+        return clip_target(td_target(reward.unsqueeze(1), discount.unsqueeze(1), following), bounds)
 
     def expected(self, target: Tensor) -> Tensor:
         return target.squeeze(-1)
@@ -155,7 +155,7 @@ class Quantiles(ReturnHead):
         return out.mean(-1)
 
     def target(self, following: Tensor, reward: Tensor, discount: Tensor, bounds: Bounds = None) -> Tensor:
-        return clip_target(td_target(reward[:, None], discount[:, None], following), bounds)
+        return clip_target(td_target(reward.unsqueeze(1), discount.unsqueeze(1), following), bounds)
 
     def expected(self, target: Tensor) -> Tensor:
         return target.mean(-1)

@@ -22,9 +22,10 @@ from uniarena.learners.off_policy.dqn_config import DQNConfig
 from uniarena.nets.noisy import noisy_layers, redraw
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import greedy_action, of_action
-from uniarena.optim import Minimize, build_optimizer
+from uniarena.optim import Derived, Minimize, build_optimizer
 from uniarena.optim.targets import Target
 from uniarena.values.q import QNetwork
+from uniarena.values.q_backprop import q_backprop
 from uniarena.values.q_model import FastQ, QModel, build_q_model
 
 
@@ -50,6 +51,8 @@ class DQN(Learner):
         self.target = Target(network, cfg.tau, cfg.target_interval)
         self.optimizer = build_optimizer(network.named_parameters(), cfg.optimizer, cfg.learning_rate)
         self._noisy = noisy_layers(network, self.target)
+        self._by_hand = q_backprop(network)
+        self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes
         self._fast = FastQ(network, model.normalizer)
         self._fast_target = FastQ(cast(QNetwork, self.target.module), model.normalizer)
 
@@ -63,16 +66,20 @@ class DQN(Learner):
         self.target.update()
         priority = metrics.pop("surprise")
         metrics["td_error"] = priority.mean()
-        metrics["learning_rate"] = torch.tensor(self.optimizer.lr, dtype=torch.float64)
+        metrics["learning_rate"] = self.optimizer.rate
         return Update(metrics, priority)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Batch:
         """The batch with `target [N, M]`, and with `fractions` for the loss where quantiles are drawn."""
-        head, rows = self.model.network.head, batch.shape[0]
+        (policy, head), rows = self._parts, batch.shape[0]
+        mask = policy.mask(batch.next_obs)
+        if self._by_hand is not None and mask is None and not self.cfg.double:
+            best = self._fast_target(batch.next_obs).amax(-1, keepdim=True)
+            return batch.replace(target=head.target(best, batch.reward, batch.discount, self.cfg.target_clip))
         fractions = head.draw(rows, self.rng)
         following, judged = self._successors(batch.next_obs, fractions)
-        best = greedy_action(head.q(judged), self.model.policy.mask(batch.next_obs))
+        best = greedy_action(head.q(judged), mask)
         bounds = self.cfg.target_clip
         target = head.target(of_action(following, best), batch.reward, batch.discount, bounds)
         if fractions is None:
@@ -95,12 +102,14 @@ class DQN(Learner):
             return following, self.model.network(inputs)
         return following, following if fractions is None else self.target(inputs)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+    def loss(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         """The loss of one batch with targets, its metrics, and `surprise [N]`."""
+        inputs, weight = self._parts[0].inputs(batch.obs), batch.get("weight")
+        if self._by_hand is not None and self._by_hand.able:
+            return self._by_hand.loss(inputs, batch.action, batch.target, weight, self.cfg.td_clip)
         network, fractions = self.model.network, batch.get("fractions")
-        out = of_action(network(self.model.policy.inputs(batch.obs), fractions), batch.action)
+        out = of_action(network(inputs, fractions), batch.action)
         fit = network.head.fit(out, batch.target, self.cfg.td_clip, fractions)
-        weight = batch.get("weight")
         loss = (fit.loss if weight is None else fit.loss * weight).mean()
         metrics = {
             "q": network.head.q(out.detach()).mean(),

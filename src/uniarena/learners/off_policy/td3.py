@@ -67,7 +67,7 @@ class TD3(Learner):
         batch = batch.replace(inputs=inputs(batch.obs), next_inputs=inputs(batch.next_obs))
         for_values, for_policy = self.turns.next()
         metrics: Metrics = {
-            "learning_rate": torch.tensor(self.value_optimizer.lr, dtype=torch.float64),
+            "learning_rate": self.value_optimizer.rate,
         }
         priority = None
         if for_values:

@@ -1,0 +1,94 @@
+"""Backward passes written down by hand: the gradients of a plain MLP without an autograd graph.
+
+On small networks, recording a graph and walking through it takes longer than the arithmetic. The numbers are those of
+autograd, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uniarena.nets.inference import plain_layers
+
+_threshold_backward = torch.ops.aten.threshold_backward.default
+_DERIVATIVES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {
+    nn.ReLU: lambda gradient, out: _threshold_backward(gradient, out, 0),
+    nn.Tanh: torch.ops.aten.tanh_backward.default,
+}
+"""(gradient of the output, output) → gradient of the input."""
+_IN_PLACE = {nn.ReLU: torch.relu_, nn.Tanh: torch.tanh_}
+
+
+class Backprop:
+    """Forward and backward pass of linear layers with ReLU or tanh between them, on their live parameters.
+
+    Args:
+        layers: linear, activation, …, linear.
+    """
+
+    def __init__(self, layers: list[nn.Module]) -> None:
+        self._layers = layers
+        linear: list[nn.Linear] = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        # The parameters themselves: a module's way to its attributes costs as much as a small operation.
+        self._parameters: list[tuple[Any, Any]] = [(one.weight, one.bias) for one in linear]
+        kinds = [type(layer) for layer in layers[1::2]]
+        self._activations = [(_IN_PLACE[kind], _DERIVATIVES[kind]) for kind in kinds]
+        self._seen: list[Tensor] = []
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody needs the graph: a hook on a layer or a parameter; or a parameter is frozen."""
+        for layer in self._layers:
+            if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+                return True
+        for pair in self._parameters:
+            for one in pair:
+                if not one.requires_grad or one._backward_hooks or one._post_accumulate_grad_hooks:
+                    return True
+        return False
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """`[N, in]` → `[N, out]`; what `backward` needs is kept for it."""
+        seen = self._seen = [x]
+        last = len(self._activations)
+        for index, (weight, bias) in enumerate(self._parameters):
+            x = torch.addmm(bias, x, weight.t())
+            if index < last:
+                x = self._activations[index][0](x)
+                seen.append(x)
+        return x
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        """Add the parameters' gradients to what they hold.
+
+        Args:
+            gradient: `[N, out]`, of the last output.
+        """
+        for index in range(len(self._parameters) - 1, -1, -1):
+            (weight, bias), x = self._parameters[index], self._seen[index]
+            _add(weight, torch.mm(gradient.t(), x))
+            _add(bias, gradient.sum(0))
+            if index:
+                gradient = self._activations[index - 1][1](torch.mm(gradient, weight), x)
+        self._seen = []
+
+
+def backprop_of(module: nn.Module) -> Backprop | None:
+    """The hand-written passes of an `MLP` or `nn.Sequential`; None where it holds anything else than linear layers with
+    ReLU or tanh between them.
+    """
+    layers = plain_layers(module)
+    if not layers or len(layers) % 2 == 0:
+        return None
+    linear = all(isinstance(layer, nn.Linear) for layer in layers[::2])
+    return Backprop(layers) if linear and all(type(layer) in _DERIVATIVES for layer in layers[1::2]) else None
+
+
+def _add(parameter: nn.Parameter, gradient: Tensor) -> None:
+    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
