@@ -77,6 +77,7 @@ class EnsembleMLP(nn.Module):
     Attributes:
         members: E.
         out_dim: width of the output.
+        dropout, activation: as given.
 
     Raises:
         ValueError: no member, an unknown activation, or a dropout outside of [0, 1).
@@ -99,7 +100,7 @@ class EnsembleMLP(nn.Module):
             raise ValueError(f"activation={activation!r}: expected one of {', '.join(ACTIVATIONS)}.")
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout={dropout}: expected a share from 0 up, below 1.")
-        self.members, self.out_dim, self.dropout = members, out_dim, dropout
+        self.members, self.out_dim, self.dropout, self.activation = members, out_dim, dropout, activation
         widths = [in_dim, *hidden_sizes, out_dim]
         self.layers = nn.ModuleList([EnsembleLinear(members, a, b) for a, b in pairwise(widths)])
         norms = [EnsembleNorm(members, width) for width in hidden_sizes] if layer_norm else []

@@ -92,8 +92,17 @@ class SquashedGaussian(Distribution):
         return self._squash(u), self._log_density(u).sum(-1)
 
     def rsample_with_log_prob(self, generator: Generator = None, noise: Any = None) -> tuple[Tensor, Tensor]:
+        """The density from the noise itself, not from (u − mean)/std: fewer operations, and less rounding."""
+        mean, log_std = self.base.mean, self.base.log_std
+        if noise is None:
+            noise = normal(mean.shape, generator, mean.device)
         u = self.base.raw(generator, noise)
-        return self._squash(u), self._log_density(u).sum(-1)
+        log_det = (u + F.softplus(-2.0 * u)).mul_(
+            2.0
+        )  # of tanh, with the other sign and without the constant
+        constant = self.half.log().sum() + self.half.shape[0] * (0.5 * LOG_2PI + 2.0 * math.log(2.0))
+        log_prob = torch.add(log_det, noise.square(), alpha=-0.5).sub_(log_std).sum(-1)
+        return self._squash(u), log_prob - constant
 
     def mode(self) -> Tensor:
         return self._squash(self.base.mean)

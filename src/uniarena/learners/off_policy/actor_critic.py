@@ -85,8 +85,8 @@ class Turns(nn.Module):
 
     def next(self) -> tuple[bool, bool]:
         """Count one update: whether it is for the critics, and whether it is for the policy."""
-        self.updates += 1
-        return self.updates % self.value_delay == 0, self.updates % self.policy_delay == 0
+        self.__dict__["updates"] = updates = self.updates + 1  # a module's own way to set it costs more
+        return updates % self.value_delay == 0, updates % self.policy_delay == 0
 
     def get_extra_state(self) -> dict[str, int]:
         return {"updates": self.updates}

@@ -24,6 +24,7 @@ from uniarena.learners.off_policy.actor_critic import (
     policy_subset,
     with_modes,
 )
+from uniarena.learners.off_policy.estimates import Expectation
 from uniarena.learners.off_policy.sac_config import SACConfig
 from uniarena.learners.off_policy.temperature import build_temperature
 from uniarena.nets.inference import eval_mode
@@ -35,9 +36,10 @@ from uniarena.ops.actor_critic import (
 )
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import of_action
-from uniarena.optim import Minimize
+from uniarena.optim import Derived, Minimize
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_actor_q
+from uniarena.values.critic_backprop import critic_backprop
 
 
 class SAC(Learner):
@@ -59,6 +61,8 @@ class SAC(Learner):
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)
         self.alpha_optimizer = self.temperature.optimizer
         self._moded = with_modes(model.policy.network)
+        plain = type(self.estimate) is Expectation and model.scale is not None
+        self._by_hand = critic_backprop(model.q) if plain else None
 
     def update(self, batch: Batch) -> Update:
         inputs = self.model.policy.inputs
@@ -80,9 +84,12 @@ class SAC(Learner):
         self.target.update()
         return Update(metrics, priority)
 
-    def value_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+    def value_loss(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         """Every critic fitted to the soft target."""
-        target, model = self.value_target(batch), self.model
+        target, model, by_hand = self.value_target(batch), self.model, self._by_hand
+        if by_hand is not None and by_hand.able:
+            action, weight = model.scale(batch.action), batch.get("weight")
+            return by_hand.loss(batch.inputs, action, target, weight, self.cfg.td_clip)
         if model.scale is None:
             q = of_action(model.q(batch.inputs, generator=self.rng).movedim(0, -1), batch.action).t()
         else:

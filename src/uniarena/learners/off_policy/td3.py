@@ -26,9 +26,10 @@ from uniarena.learners.off_policy.actor_critic import (
 from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, smoothing_noise
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
-from uniarena.optim import Minimize, ScheduleConfig
+from uniarena.optim import Derived, Minimize, ScheduleConfig
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_deterministic_actor_q
+from uniarena.values.critic_backprop import critic_backprop
 
 
 @config
@@ -55,7 +56,7 @@ class TD3(Learner):
 
     def __init__(self, model: Any, cfg: TD3Config, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        self.turns = Turns(cfg)
+        self.turns, self._by_hand = Turns(cfg), critic_backprop(model.q)
         interval = cfg.target_update_updates or cfg.policy_delay
         self.q_target = Target(model.q, cfg.tau, interval)
         self.policy_target = Target(model.policy.network, cfg.tau, interval)
@@ -80,11 +81,14 @@ class TD3(Learner):
         self.policy_target.update()
         return Update(metrics, priority)
 
-    def value_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+    def value_loss(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         """Every critic regressed on the smoothed target."""
-        target, model = self.value_target(batch), self.model
-        q = model.q(batch.inputs, model.scale(batch.action), self.rng)
-        loss, surprise = critic_loss(q, target, batch.get("weight"), self.cfg.td_clip)
+        target, model, weight = self.value_target(batch), self.model, batch.get("weight")
+        action, by_hand = model.scale(batch.action), self._by_hand
+        if by_hand is not None and by_hand.able:
+            return by_hand.loss(batch.inputs, action, target, weight, self.cfg.td_clip)
+        q = model.q(batch.inputs, action, self.rng)
+        loss, surprise = critic_loss(q, target, weight, self.cfg.td_clip)
         return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
 
     @torch.no_grad()

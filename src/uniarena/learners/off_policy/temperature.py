@@ -11,7 +11,7 @@ from uniarena.envs.notices import notice
 from uniarena.learners.off_policy.sac_config import SACConfig
 from uniarena.ops.actor_critic import temperature_loss
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import Minimize, OptimizerConfig, build_optimizer
+from uniarena.optim import Derived, Minimize, OptimizerConfig, build_optimizer
 from uniarena.values.actor_q_model import ActorQModel
 
 DISCRETE_SHARE = 0.5
@@ -89,9 +89,14 @@ class Temperature(nn.Module):
             )
         return metrics
 
-    def loss(self, gap: Tensor) -> tuple[Tensor, Metrics]:
-        """What α's optimiser minimises; `gap` is the mean entropy minus the mean target."""
-        return temperature_loss(self.log_alpha, gap), {}
+    def loss(self, gap: Tensor) -> tuple[Derived, Metrics]:
+        """What α's optimiser minimises; `gap` is the mean entropy minus the mean target, and the derivative."""
+        log_alpha = self.log_alpha
+
+        def backward() -> None:
+            log_alpha.grad = gap.clone() if log_alpha.grad is None else log_alpha.grad + gap
+
+        return Derived(temperature_loss(log_alpha.detach(), gap), backward), {}
 
     def _tell(self, why: str) -> None:
         self._told = True
