@@ -111,9 +111,12 @@ def ours(**fields: object) -> SAC:
     return SAC(model, cfg, Minimize(), streams.torch("minibatch"))
 
 
-def without_frozen_critics() -> SAC:
+def by_autograd(frozen: bool = True) -> SAC:
+    """Gradients from a graph, not those written down by hand; without `frozen` also those that are thrown away."""
     learner = ours()
-    learner.model.q.frozen = contextlib.nullcontext
+    learner._by_hand = learner._policy_by_hand = None
+    if not frozen:
+        learner.model.q.frozen = contextlib.nullcontext
     return learner
 
 
@@ -187,7 +190,8 @@ def main() -> None:
     candidates = {
         "usual": Usual().update,
         "ours": ours().update,
-        "ours, gradients into critics": without_frozen_critics().update,
+        "ours, by autograd": by_autograd().update,
+        "ours, by autograd, gradients into critics": by_autograd(frozen=False).update,
         "ours, torch's own Adam": ours(optimizer={"type": "torch.optim:Adam"}).update,
         "matrix products alone": floor(),
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from uniarena.nets.backprop import Backprop, backprop_of
+from uniarena.nets.backprop import Backprop, backprop_of, ensemble_backprop_of
+from uniarena.nets.ensemble import EnsembleMLP
 from uniarena.nets.mlp import MLP
 
 
@@ -106,3 +109,30 @@ def test_who_needs_the_graph_is_noticed() -> None:
 )
 def test_other_networks_are_left_to_autograd(module: nn.Module) -> None:
     assert backprop_of(module) is None
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_an_ensemble_s_gradients_are_autograd_s(activation: str, outputs: int) -> None:
+    torch.manual_seed(0)
+    module = EnsembleMLP(2, 5, outputs, (16, 12), activation)
+    x, gradient = torch.randn(7, 5, requires_grad=True), torch.randn(2, 7, outputs)
+    out = module(x)
+    out.backward(gradient)
+    expected = gradients(module)
+    passes = ensemble_backprop_of(module)
+    assert passes is not None and x.grad is not None
+    torch.testing.assert_close(passes.forward(x.detach()), out.detach())
+    passes.backward(gradient.clone())
+    for a, b in zip(gradients(module), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    passes.forward(x.detach())
+    torch.testing.assert_close(
+        passes.input_gradient(gradient.clone(), 2), x.grad[:, 2:], rtol=1e-5, atol=1e-6
+    )
+    assert not gradients(module)
+
+
+@pytest.mark.parametrize("options", [{"layer_norm": True}, {"dropout": 0.1}, {"activation": "gelu"}])
+def test_other_ensembles_are_left_to_autograd(options: dict[str, Any]) -> None:
+    assert ensemble_backprop_of(EnsembleMLP(2, 3, 1, (4,), **options)) is None

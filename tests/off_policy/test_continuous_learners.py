@@ -459,3 +459,55 @@ class Remembers(OwnPolicy):
 def test_memory_is_refused() -> None:
     with pytest.raises(ConfigError, match="memory"):
         make("sac", policy={"network": Remembers})
+
+
+# -- gradients written down by hand ----------------------------------------------------------------------------------
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac": ("sac", {}),
+    "clipped": ("sac", {"td_clip": 0.3, "target_clip": (-1.0, 1.0)}),
+    "mean": ("sac", {"policy_reduce": "mean", "alpha": 0.1}),
+    "one critic": ("sac", {"n_critics": 1}),
+    "redq": ("redq", {"n_critics": 4, "policy_delay": 2}),
+    "td3": ("td3", {}),
+}
+
+
+def by_autograd(learner: Any) -> Any:
+    for name in ("_by_hand", "_policy_by_hand"):
+        if hasattr(learner, name):
+            assert getattr(learner, name) is not None
+            setattr(learner, name, None)
+    return learner
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_hand_written_gradients_are_autograd_s(variant: str, activation: str) -> None:
+    name, fields = VARIANTS[variant]
+    section = {"hidden_sizes": [16, 16], "activation": activation}
+    by_hand, recorded = (make(name, policy=dict(section), value=dict(section), **fields) for _ in range(2))
+    by_autograd(recorded)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(6):
+        rows = going_on(16, generator)
+        rows = rows.replace(weight=torch.rand(16, generator=generator))
+        found, expected = by_hand.update(rows), recorded.update(rows)
+        assert found.metrics.keys() == expected.metrics.keys()
+        for key, value in found.metrics.items():
+            torch.testing.assert_close(value, expected.metrics[key], rtol=1e-5, atol=1e-6)
+    for a, b in zip(by_hand.parameters(), recorded.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_hook_on_a_network_gets_its_graph() -> None:
+    for part in ("q", "policy.network"):
+        learner: Any = make("sac")
+        seen: list[bool] = []
+        module = learner.model.get_submodule(part)
+        module.register_forward_hook(lambda *_, seen=seen: seen.append(torch.is_grad_enabled()))
+        if part == "policy.network":  # its parameters are asked for, not the whole of it
+            learner.model.policy.network.actor.register_forward_hook(
+                lambda *_, seen=seen: seen.append(torch.is_grad_enabled())
+            )
+        learner.update(going_on(16, torch.Generator().manual_seed(0)))
+        assert True in seen, part

@@ -14,6 +14,7 @@ from uniarena.ops.actor_critic import (
     expected_soft_terms,
     quantile_critic_loss,
     reduce_members,
+    reduction_gradient,
     smoothing_noise,
     soft_value,
     temperature_loss,
@@ -35,6 +36,13 @@ def test_the_gradient_of_the_minimum_reaches_the_least_member_alone() -> None:
     reduce_members(q, "min").sum().backward()
     assert q.grad is not None
     assert q.grad.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("how", ["min", "mean", "first"])
+def test_the_gradient_of_every_reduction(how: str) -> None:
+    q = torch.tensor([[1.0, 5.0, 2.0], [3.0, 4.0, 2.0]], requires_grad=True)
+    reduce_members(q, how).sum().backward()
+    assert torch.equal(reduction_gradient(q.detach(), how), q.grad)
 
 
 def test_soft_value_adds_what_entropy_is_worth() -> None:

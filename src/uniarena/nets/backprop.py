@@ -114,6 +114,22 @@ class EnsembleBackprop(Backprop):
                 gradient = self._activations[index - 1][1](gradient, x)
         self._seen = []
 
+    @torch.no_grad()
+    def input_gradient(self, gradient: Tensor, start: int) -> Tensor:
+        """What reaches the input of all members together, `[N, in − start]`: from its column `start` on. The parameters
+        get nothing.
+
+        Args:
+            gradient: `[E, N, out]`, of the last output; its memory is not used again.
+        """
+        for index in range(len(self._parameters) - 1, 0, -1):
+            weight = self._parameters[index][0]
+            single = weight.shape[-1] == 1
+            gradient = gradient * weight.mT if single else torch.bmm(gradient, weight.mT)
+            gradient = self._activations[index - 1][1](gradient, self._seen[index])
+        self._seen = []
+        return torch.bmm(gradient, self._parameters[0][0][:, start:].mT).sum(0)
+
 
 def ensemble_backprop_of(module: nn.Module) -> EnsembleBackprop | None:
     """The hand-written passes of an `EnsembleMLP`; None where it has dropout, norms, or other activations."""

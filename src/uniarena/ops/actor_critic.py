@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from uniarena.ops.distributional import midpoints, quantile_huber
@@ -24,6 +25,14 @@ def reduce_members(q: Tensor, how: Reduction) -> Tensor:
     if how == "min":
         return q.min(0).values
     return q.mean(0) if how == "mean" else q[0]
+
+
+def reduction_gradient(q: Tensor, how: Reduction) -> Tensor:
+    """∂`reduce_members`/∂q of `[E, N]`; of equal least members the one that `min` chooses gets all."""
+    if how == "mean":
+        return torch.full_like(q, 1.0 / q.shape[0])
+    chosen = q.argmin(0, keepdim=True) if how == "min" else q.new_zeros(1, *q.shape[1:], dtype=torch.int64)
+    return torch.zeros_like(q).scatter_(0, chosen, 1.0)
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: Tensor | float) -> Tensor:

@@ -39,7 +39,7 @@ from uniarena.ops.td import of_action
 from uniarena.optim import Derived, Minimize
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_actor_q
-from uniarena.values.critic_backprop import critic_backprop
+from uniarena.values.critic_backprop import critic_backprop, policy_backprop
 
 
 class SAC(Learner):
@@ -63,6 +63,9 @@ class SAC(Learner):
         self._moded = with_modes(model.policy.network)
         plain = type(self.estimate) is Expectation and model.scale is not None
         self._by_hand = critic_backprop(model.q) if plain else None
+        self._policy_by_hand = (
+            policy_backprop(model) if plain and policy_subset(cfg, model.q) is None else None
+        )
 
     def update(self, batch: Batch) -> Update:
         inputs = self.model.policy.inputs
@@ -106,9 +109,12 @@ class SAC(Learner):
         q, log_prob = self.terms(dist, self.target, batch.next_inputs, self.cfg.target_reduce, subset)
         return self.estimate.target(q, log_prob, self.temperature.alpha, batch)
 
-    def policy_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
+    def policy_loss(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         """−V of the policy's own actions, with critics that receive no gradient."""
-        model, reduction = self.model, self.cfg.policy_reduce
+        model, reduction, by_hand = self.model, self.cfg.policy_reduce, self._policy_by_hand
+        if by_hand is not None and by_hand.able:
+            loss, log_prob = by_hand.loss(batch.inputs, self.draw, self.temperature.alpha, reduction)
+            return loss, {"log_prob": log_prob}
         dist = model.dist(batch.inputs, batch.obs)
         with model.q.frozen():
             subset = policy_subset(self.cfg, model.q)
@@ -129,6 +135,11 @@ class SAC(Learner):
             q = reduce_members(critics(inputs, None, self.rng, subset), reduction)
             value, log_prob = expected_soft_terms(q, dist.log_p)
             return value[None], log_prob
-        noise = draw_noise(self.model.policy.head, inputs, self.rng)
+        action, log_prob = self.draw(dist, inputs)
+        return critics(inputs, action, self.rng, subset), log_prob
+
+    def draw(self, dist: Any, inputs: Tree) -> tuple[Tensor, Tensor]:
+        """An action for each row, scaled `[N, D]`, and its log-prob `[N]`."""
+        scale, noise = self.model.scale, draw_noise(self.model.policy.head, inputs, self.rng)
         action, log_prob = dist.rsample_with_log_prob(self.rng, noise)
-        return critics(inputs, scale(action), self.rng, subset), log_prob + scale.log_half
+        return scale(action), log_prob + scale.log_half
