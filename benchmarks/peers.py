@@ -64,8 +64,8 @@ class Line:
 SAC = ("uniarena", "sb3", "skrl", FLOOR)
 SUITES = {
     "off-policy": [
-        Line("sac-halfcheetah", 1, 250, 1050, 450, {"sb3": 1.3}, SAC),
-        Line("sac-halfcheetah", 2, 250, 1050, 450, {"sb3": 1.4}, SAC),
+        Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.3}, SAC),
+        Line("sac-halfcheetah", 2, 250, 900, 450, {"sb3": 1.4}, SAC),
         Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 3.0}),
     ],
 }
@@ -181,12 +181,12 @@ def machine(python: Path) -> dict[str, Any]:
     info = Path("/proc/cpuinfo")
     names = [x.split(":", 1)[1].strip() for x in info.read_text().splitlines() if x.startswith("model name")]
     code = (
-        "import json, platform; from importlib.metadata import version; "
-        f"print(json.dumps({{'python': platform.python_version(), **{{n: version(n) for n in {SHOWN}}}}}))"
+        "import json, platform, sys; from importlib.metadata import distributions; "
+        "found = {d.metadata['Name'].lower().replace('-', '_'): d.version for d in distributions()}; "
+        f"print(json.dumps({{'python': platform.python_version(), **{{n: found.get(n) for n in {SHOWN}}}}}))"
     )
-    versions = json.loads(
-        subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout
-    )
+    done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
+    versions = json.loads(done.stdout)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "processor": names[0] if names else "unknown",
@@ -233,6 +233,7 @@ def main() -> None:
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         minutes = round((time.perf_counter() - started) / 60, 1)
+        host["load_after"] = [round(x, 2) for x in os.getloadavg()]
         stored = {"suite": args.suite, "machine": host, "minutes": minutes, "lines": found}
         output.write_text(json.dumps(stored, indent=1) + "\n")
         print(f"wrote {output}", file=sys.stderr)
