@@ -34,13 +34,15 @@ EPISODE = 1000
 
 
 class Chunks:
-    """Rollouts as a sampler gives them: the same memory again and again, the newest observation in its own."""
+    """Rollouts as a sampler gives them: the same tensors again and again, the newest observation in its own."""
 
     def __init__(self, columns: int, steps: int = 1) -> None:
         self.obs = torch.zeros(steps + 1, columns, 17)
         self.first = torch.zeros(steps + 1, columns, dtype=torch.bool)
         shape = (steps, columns)
         self.fields = {
+            "obs": self.obs[:-1],
+            "is_first": self.first[:-1],
             "action": torch.zeros(*shape, 6),
             "reward": torch.zeros(shape),
             "terminated": torch.zeros(shape, dtype=torch.bool),
@@ -50,9 +52,8 @@ class Chunks:
 
     def __call__(self) -> Rollout:
         steps, columns = self.fields["reward"].shape
-        fields = {"obs": self.obs[:-1], "is_first": self.first[:-1], **self.fields}
         last = Batch((columns,), obs=self.obs[-1].clone(), is_first=self.first[-1].clone())
-        return Rollout(Batch((steps, columns), fields), Batch((columns,), is_first=self.first[0]), last)
+        return Rollout(Batch((steps, columns), self.fields), Batch((columns,), is_first=self.first[0]), last)
 
 
 def fill(buffer: ReplayBuffer, columns: int) -> None:

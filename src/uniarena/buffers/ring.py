@@ -133,7 +133,7 @@ class Ring:
         if steps != self._plain.steps:
             self._plain = PlainSteps(steps, self.columns)
         plain = self._plain
-        if not plain.only(rows, last):
+        if not plain.only(rows, last, array):
             return False
         gone = self._flag_grid[here + 1 : end + 1].tobytes()
         if gone not in plain.simple or not writer.continues(rows):

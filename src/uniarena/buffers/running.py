@@ -85,27 +85,26 @@ class PlainSteps:
         self.flags[-1] = 0
         self.stored = bytes([OK | VALID]) * count
         self.simple = (self.stored, bytes(count), bytes([VALID]) * count)
-        self._read: Callable[[torch.Tensor], Any]
-        self._none: Any
-        self._all: Any
-        self._none_last: Any
-        if count <= FEW:
-            self._read = torch.Tensor.tolist
-            self._none, self._all = ([[flag] * columns for _ in range(steps)] for flag in (False, True))
-            self._none_last = [False] * columns
-        else:
-            self._read = _bytes
-            self._none, self._all, self._none_last = bytes(count), b"\1" * count, bytes(columns)
+        self._none, self._all = bytes(count), b"\1" * count
+        few = columns <= FEW
+        self._read: Callable[[torch.Tensor], Any] = torch.Tensor.tolist if few else _bytes
+        self._none_last: Any = [False] * columns if few else bytes(columns)
 
-    def only(self, rows: Mapping[str, Any], last: Mapping[str, Any]) -> bool:
-        """Whether all rows are steps, none ends or begins an episode, and none begins after them."""
-        read, none = self._read, self._none
+    def only(
+        self, rows: Mapping[str, Any], last: Mapping[str, Any], array: Callable[..., np.ndarray]
+    ) -> bool:
+        """Whether all rows are steps, none ends or begins an episode, and none begins after them.
+
+        Args:
+            array: (name, tensor) → its array.
+        """
+        none = self._none
         return (
-            read(rows["terminated"]) == none
-            and read(rows["truncated"]) == none
-            and read(rows["is_first"]) == none
-            and read(last["is_first"]) == self._none_last
-            and read(rows["valid"]) == self._all
+            array("terminated", rows["terminated"]).tobytes() == none
+            and array("truncated", rows["truncated"]).tobytes() == none
+            and array("is_first", rows["is_first"]).tobytes() == none
+            and self._read(last["is_first"]) == self._none_last
+            and array("valid", rows["valid"]).tobytes() == self._all
         )
 
 

@@ -38,6 +38,8 @@ class SumTree:
         self.leaves = self._levels[0].reshape(-1)[:size]
         self._changed: list[np.ndarray] = []
         self._count = 0  # of entries in `_changed`
+        # Memory that `find` works in, for one number of draws.
+        self._row, self._before, self._passed = np.arange(0), np.empty(0), np.empty(0, bool)
 
     def set(self, index: np.ndarray, value: np.ndarray | float) -> None:
         """Exchange the numbers at `index` `[N]`; where one comes twice, the last value stays."""
@@ -61,12 +63,14 @@ class SumTree:
         node = self._cumulated.searchsorted(mass, side="right")
         np.minimum(node, len(self._top) - 1, out=node)
         mass = mass - (self._cumulated.take(node) - self._top.take(node))
-        row = np.arange(0, len(mass) * FAN, FAN)
+        if len(mass) != len(self._row):
+            self._row = np.arange(0, len(mass) * FAN, FAN)
+            self._before, self._passed = np.empty((len(mass), FAN)), np.empty((len(mass), FAN), bool)
+        row, before, passed = self._row, self._before, self._passed
         for level in reversed(self._levels):
-            before = level.take(node, axis=0) @ _BEFORE
-            child = ((before <= mass[:, None]).argmin(axis=1) - 1) & (
-                FAN - 1
-            )  # the last where sums stay ≤ mass
+            np.dot(level.take(node, axis=0), _BEFORE, out=before)
+            np.less_equal(before, mass[:, None], out=passed)
+            child = (passed.argmin(axis=1) - 1) & (FAN - 1)  # the last where sums stay ≤ mass
             mass = mass - before.reshape(-1).take(row + child)
             node = (node << SHIFT) + child
         return np.minimum(node, self.size - 1)
@@ -92,7 +96,7 @@ class SumTree:
                 index = index >> SHIFT
                 above[index] = _sums(level.take(index, axis=0))
         self._changed, self._count = [], 0
-        np.cumsum(_sums(last, self._top), out=self._cumulated)
+        np.add.accumulate(_sums(last, self._top), out=self._cumulated)
 
 
 def _sums(children: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

@@ -54,7 +54,7 @@ class RowWriter:
         """Whether a chunk starts with the open observation, in every column."""
         obs = rows["obs"]
         if self._simple:
-            return as_array(obs)[0].tobytes() == self._open[0]
+            return self.reader.array("obs", obs)[0].tobytes() == self._open[0]
         for leaf, (_, _, newest), before in zip(
             self.layout.flatten("obs", obs), self._obs, self._open, strict=True
         ):
