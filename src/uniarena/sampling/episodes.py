@@ -55,34 +55,42 @@ class EpisodeTracker:
         """
         rows = rollout.rows
         info = rows.get("info", {})
-        valid = rows.valid.cpu().numpy()
-        end = (rows.terminated | rows.truncated).cpu().numpy()
-        goes_on = np.zeros(end.shape, dtype=bool)
-        if "episode_goes_on" in info:
-            goes_on = end & (info["episode_goes_on"].cpu().numpy() > 0.0)
-            end = end & ~goes_on
-        counted = info["episode_return"].cpu().numpy() if "episode_return" in info else None
-        dropped = _dropped(rollout)
+        valid = _array(rows.valid)
+        end = _array(rows.terminated) | _array(rows.truncated)
         values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
-        arrays = {
-            name: np.where(valid, x.cpu().numpy().astype(np.float64), 0.0) for name, x in values.items()
-        }
+        arrays = {name: _array(x).astype(np.float64) for name, x in values.items()}
+        whole = np.count_nonzero(valid) == valid.size
+        if not whole:
+            arrays = {name: np.where(valid, array, 0.0) for name, array in arrays.items()}
         if self._length is None:
             self._length = np.zeros(rollout.B, dtype=np.int64)
             self._goes_on = np.zeros(rollout.B, dtype=bool)
+        if whole and not np.count_nonzero(end) and _uneventful(rollout):
+            for name, array in arrays.items():
+                self._sums[name] = self._sums.get(name, 0.0) + np.add.accumulate(array, axis=0)[-1]
+            self._length = self._length + len(valid)
+            if self._goes_on.any():
+                self._goes_on = np.zeros(rollout.B, dtype=bool)
+            return []
+        goes_on = np.zeros(end.shape, dtype=bool)
+        if "episode_goes_on" in info:
+            goes_on = end & (_array(info["episode_goes_on"]) > 0.0)
+            end = end & ~goes_on
+        counted = _array(info["episode_return"]) if "episode_return" in info else None
+        dropped = _dropped(rollout)
         # cumulative sums over the chunk; an episode's total is the difference between its end and the end before
-        cumulative = {name: np.cumsum(array, axis=0) for name, array in arrays.items()}
-        steps = np.cumsum(valid, axis=0, dtype=np.int64)
+        cumulative = {name: np.add.accumulate(array, axis=0) for name, array in arrays.items()}
+        steps = np.add.accumulate(valid, axis=0, dtype=np.int64)
         carry = {name: self._sums.get(name, np.zeros(rollout.B)).copy() for name in arrays}
         length = self._length.copy()
         episodes = []
-        success = info["is_success"].cpu().numpy() if "is_success" in info else None
+        success = _array(info["is_success"]) if "is_success" in info else None
         if "is_first" in rows:
-            begins = rows.is_first[0].cpu().numpy() & ~self._goes_on
+            begins = _array(rows.is_first)[0] & ~self._goes_on
             length[begins] = 0
             for sums in carry.values():
                 sums[begins] = 0.0
-        for t, b in np.argwhere(end | dropped):
+        for t, b in zip(*(places.tolist() for places in (end | dropped).nonzero()), strict=True):
             totals = {name: float(carry[name][b] + cumulative[name][t, b]) for name in arrays}
             count = int(length[b] + steps[t, b])
             for name in arrays:
@@ -94,7 +102,7 @@ class EpisodeTracker:
             total = totals.pop("return")
             if counted is not None and counted[t, b] == counted[t, b]:
                 total = float(counted[t, b])
-            episodes.append(Episode(int(b), int(t), total, count, totals, flag))
+            episodes.append(Episode(b, t, total, count, totals, flag))
         self._sums = {name: carry[name] + cumulative[name][-1] for name in arrays}
         self._length = length + steps[-1]
         self._goes_on = self._left_open(goes_on, valid) & ("cut" not in rollout.last)
@@ -119,7 +127,21 @@ def _dropped(rollout: Rollout) -> np.ndarray:
     """`[T, B]` rows at which an episode broke off: a declared boundary, or a simulator that was lost."""
     dropped = np.zeros((rollout.T, rollout.B), dtype=bool)
     if "cut" in rollout.last:
-        dropped[-1] = rollout.last.cut.cpu().numpy()
+        dropped[-1] = _array(rollout.last.cut)
     if rollout.lost is not None:
-        dropped[rollout.lost.t.cpu().numpy(), rollout.lost.b.cpu().numpy()] = True
+        dropped[_array(rollout.lost.t), _array(rollout.lost.b)] = True
     return dropped
+
+
+def _uneventful(rollout: Rollout) -> bool:
+    """Whether no episode begins with row 0, and none breaks off."""
+    first = rollout.rows.get("is_first")
+    return (
+        rollout.lost is None
+        and "cut" not in rollout.last
+        and (first is None or not np.count_nonzero(_array(first)[0]))
+    )
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.numpy() if tensor.device.type == "cpu" else tensor.cpu().numpy()
