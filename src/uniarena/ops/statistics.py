@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
 Metrics = dict[str, Tensor]
 """Name → detached 0-d tensor."""
+
+
+def count_true(flags: Tensor) -> int:
+    """How many are true."""
+    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
 
 
 def masked_mean(x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -66,12 +66,7 @@ class EpisodeTracker:
             self._length = np.zeros(rollout.B, dtype=np.int64)
             self._goes_on = np.zeros(rollout.B, dtype=bool)
         if whole and not np.count_nonzero(end) and _uneventful(rollout):
-            for name, array in arrays.items():
-                self._sums[name] = self._sums.get(name, 0.0) + np.add.accumulate(array, axis=0)[-1]
-            self._length = self._length + len(valid)
-            if self._goes_on.any():
-                self._goes_on = np.zeros(rollout.B, dtype=bool)
-            return []
+            return self._go_on(arrays, rollout.T)
         goes_on = np.zeros(end.shape, dtype=bool)
         if "episode_goes_on" in info:
             goes_on = end & (_array(info["episode_goes_on"]) > 0.0)
@@ -107,6 +102,15 @@ class EpisodeTracker:
         self._length = length + steps[-1]
         self._goes_on = self._left_open(goes_on, valid) & ("cut" not in rollout.last)
         return episodes
+
+    def _go_on(self, arrays: Mapping[str, np.ndarray], steps: int) -> list[Episode]:
+        """A chunk in which nothing but steps happened."""
+        for name, array in arrays.items():
+            self._sums[name] = self._sums.get(name, 0.0) + np.add.accumulate(array, axis=0)[-1]
+        assert self._length is not None
+        self._length = self._length + steps
+        self._goes_on = np.zeros_like(self._goes_on)
+        return []
 
     def _left_open(self, goes_on: np.ndarray, valid: np.ndarray) -> np.ndarray:
         """`[B]` columns whose newest step ended an episode of a game that goes on."""

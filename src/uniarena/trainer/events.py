@@ -136,3 +136,14 @@ class ExceptionRaised:
 
     method: ClassVar[str] = "on_exception"
     error: BaseException
+
+
+WITHIN = (
+    EpisodeStart,
+    EnvStep,
+    EpisodeEnd,
+    BatchCollected,
+    LearnStep,
+    UpdateEnd,
+)
+"""Events that come while an iteration goes on, whose listeners may look at its metrics so far."""

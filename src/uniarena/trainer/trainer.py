@@ -9,16 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
 from uniarena.config.guard import GuardConfig
 from uniarena.envs.protocol import RESTARTS, Env
-from uniarena.ops.statistics import RunningMean
+from uniarena.ops.statistics import RunningMean, count_true
 from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
 from uniarena.sampling.evaluation import refuse_misfit
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
@@ -27,16 +25,6 @@ from uniarena.trainer.guard import Guard
 from uniarena.trainer.schedule import Counters, schedule_for
 
 _log = logging.getLogger(__name__)
-
-WITHIN = (
-    events.EpisodeStart,
-    events.EnvStep,
-    events.EpisodeEnd,
-    events.BatchCollected,
-    events.LearnStep,
-    events.UpdateEnd,
-)
-"""Events that come while an iteration goes on, whose listeners may look at its metrics so far."""
 
 
 class Trainer:
@@ -229,14 +217,14 @@ class Trainer:
     def _account(self, rollout: Rollout) -> None:
         """Counters and episode figures of a chunk, and its events replayed in order of time."""
         valid = rollout.rows.valid
-        before, rows = self.counters.env_steps, _count(valid) + self.guard.left_out
+        before, rows = self.counters.env_steps, count_true(valid) + self.guard.left_out
         self.counters.env_steps += rows
         self.counters.steps += rollout.T * rollout.B
         finished = self.episodes.update(rollout, self.agent.reward_streams(rollout))
         self.counters.episodes += len(finished)
         if finished:
             self._finished += finished
-            if any(self.listens(kind) for kind in WITHIN):
+            if any(self.listens(kind) for kind in events.WITHIN):
                 self._episode_metrics(self._finished)
         if "info" in rollout.rows:
             for name, value in rollout.rows.info.items():
@@ -398,11 +386,6 @@ class Trainer:
         finally:
             for callback in self.callbacks:
                 getattr(callback, "close", _nothing)()
-
-
-def _count(flags: Tensor) -> int:
-    """How many are true."""
-    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
 
 
 def _nothing() -> None:
