@@ -55,8 +55,7 @@ class EpisodeTracker:
         """
         rows = rollout.rows
         info = rows.get("info", {})
-        valid = _array(rows.valid)
-        end = _array(rows.terminated) | _array(rows.truncated)
+        valid, end = _array(rows.valid), _array(rows.terminated) | _array(rows.truncated)
         values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
         arrays = {name: _array(x).astype(np.float64) for name, x in values.items()}
         whole = np.count_nonzero(valid) == valid.size
