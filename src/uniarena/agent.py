@@ -25,7 +25,7 @@ from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import space_from_json, space_to_json
 from uniarena.explorers.actor import Actor
 from uniarena.explorers.base import Explorer
-from uniarena.explorers.bonuses.sampled import refuse_rollouts_only, rewarded
+from uniarena.explorers.bonuses.sampled import learned, refuse_rollouts_only, rewarded, taken_in
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
@@ -187,10 +187,11 @@ class Agent:
 
     def _build_bonuses(self, streams: Streams) -> list[Any]:
         found = []
+        spaces = (self.observation_space, self.action_map.policy_space)
         for index, section in enumerate(self._given["intrinsic"]):
             kind = lookup("bonus", section["type"])
             cfg = parse(kind.Config, _fields(section), "agent.intrinsic")
-            bonus = kind(self.observation_space, cfg, streams.torch(f"bonus/{index}"))
+            bonus = kind(*spaces, cfg, streams.torch(f"bonus/{index}"))
             found.append(bonus.to(self.device))
         return found
 
@@ -244,9 +245,8 @@ class Agent:
 
     def observe(self, rollout: Rollout) -> Rollout:
         """Take in a chunk: gather statistics, store it, return it with the weighted `bonus` (replay: at updates)."""
-        if self.bonuses and isinstance(self.buffer, RolloutBuffer):
-            total = sum(self._weighted(bonus, rollout) for bonus in self.bonuses)
-            rollout = replace(rollout, rows=rollout.rows.replace(bonus=total))
+        paid = isinstance(self.buffer, RolloutBuffer)
+        rollout = taken_in(rollout, self.bonuses, self._progress, paid)
         if self.normalizer is not None:
             self.normalizer.accumulate(rollout.rows.obs, rollout.rows.valid)
         if self.reward_scaler is not None:
@@ -260,9 +260,6 @@ class Agent:
         assert self.reward_scaler is not None
         if len(self.reward_scaler.returns) != columns:
             self.reward_scaler.returns = self.reward_scaler.returns.new_zeros(columns)
-
-    def _weighted(self, bonus: Any, rollout: Rollout) -> Tensor:
-        return bonus.weight(self._progress) * bonus.bonus(rollout)
 
     def update(self, progress: float | None = None) -> Update:
         """One learner update on what the buffer gives; bonuses learn from the same rows.
@@ -283,10 +280,8 @@ class Agent:
             self.buffer.reprioritise(rollout.index, update.priority)
         if not self.bonuses:
             return update
-        metrics = dict(update.metrics)
-        for bonus in self.bonuses:
-            metrics |= bonus.learn(rows)
-        return Update(metrics, update.priority)
+        names = [section["type"] for section in self.spec["intrinsic"]]
+        return Update({**update.metrics, **learned(names, self.bonuses, rows)}, update.priority)
 
     def _paid(self, sample: Rollout | Batch) -> Rollout | Batch:
         """What the learner gets: a copy with the reward it is paid, and on rollouts the discount of each row."""

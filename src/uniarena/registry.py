@@ -70,7 +70,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ornstein_uhlenbeck": "uniarena.explorers.ornstein_uhlenbeck:OrnsteinUhlenbeck",
         "parameter_noise": "uniarena.explorers.parameter_noise:ParameterNoise",
     },
-    "bonus": {"rnd": "uniarena.explorers.bonuses.rnd:RND"},
+    "bonus": {
+        "rnd": "uniarena.explorers.bonuses.rnd:RND",
+        "icm": "uniarena.explorers.bonuses.icm:ICM",
+        "count": "uniarena.explorers.bonuses.count:Count",
+        "information_gain": "uniarena.explorers.bonuses.information_gain:InformationGain",
+    },
     "buffer": {
         "rollout": "uniarena.buffers.rollout:RolloutBuffer",
         "replay": "uniarena.buffers.replay:ReplayBuffer",

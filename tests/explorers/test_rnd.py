@@ -24,6 +24,7 @@ LINE = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 def rnd(seed: int = 0, space: spaces.Space[Any] = LINE, **fields: Any) -> RND:
     return RND(
         space,
+        spaces.Discrete(2),
         RNDConfig(**{"feature_dim": 16, "hidden_sizes": (32,), **fields}),
         torch.Generator().manual_seed(seed),
     )
@@ -92,10 +93,10 @@ def test_running_std_by_hand() -> None:
     bonus = rnd(gamma=0.5)
     errors = torch.tensor([[1.0], [2.0], [3.0]])
     valid = torch.ones(3, 1, dtype=torch.bool)
-    assert bonus._scale(errors, valid).item() == pytest.approx(1.3281, abs=1e-4)
+    assert bonus.scale._divisor(errors, valid).item() == pytest.approx(1.3281, abs=1e-4)
     # The sum carries on over the chunk: 0.5·4.25 + 1 = 3.125. All four: mean 2.71875, variance 1.3779, std
     # 1.1739.
-    assert bonus._scale(torch.ones(1, 1), valid[:1]).item() == pytest.approx(1.1739, abs=1e-4)
+    assert bonus.scale._divisor(torch.ones(1, 1), valid[:1]).item() == pytest.approx(1.1739, abs=1e-4)
 
 
 def test_the_learned_scale_moves_to_the_mean_error() -> None:
@@ -105,7 +106,7 @@ def test_the_learned_scale_moves_to_the_mean_error() -> None:
         "it starts at the first chunk's mean"
     )
     with torch.no_grad():
-        bonus.log_scale += 1.0
+        bonus.scale.log_scale += 1.0
     for _ in range(150):
         bonus.learn(rollout)
     assert bonus.bonus(rollout).mean().item() == pytest.approx(1.0, abs=0.1)

@@ -30,7 +30,12 @@ class Position(nn.Module):
     Config = PositionConfig
 
     def __init__(
-        self, space: Any = None, cfg: PositionConfig | None = None, rng: Any = None, scale: float = 1.0
+        self,
+        observation_space: Any = None,
+        action_space: Any = None,
+        cfg: PositionConfig | None = None,
+        rng: Any = None,
+        scale: float = 1.0,
     ) -> None:
         super().__init__()
         self.scale, self.learned = cfg.reward_scale if cfg else scale, 0
@@ -155,11 +160,11 @@ def rows_of(values: Tensor) -> Batch:
 def test_the_scale_of_sampled_errors_by_hand() -> None:
     # Errors 3 and 4, then 0 and 0 and one that does not count: √((9 + 16) / 2), then √(25 / 4).
     bonus = rnd()
-    assert bonus._scale_of_rows(torch.tensor([3.0, 4.0]), torch.ones(2, dtype=torch.bool)).item() == (
+    assert bonus.scale._divisor(torch.tensor([3.0, 4.0]), torch.ones(2, dtype=torch.bool)).item() == (
         pytest.approx(12.5**0.5)
     )
     valid = torch.tensor([True, True, False])
-    assert bonus._scale_of_rows(torch.tensor([0.0, 0.0, 7.0]), valid).item() == pytest.approx(2.5)
+    assert bonus.scale._divisor(torch.tensor([0.0, 0.0, 7.0]), valid).item() == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("scale", ["running_std", "learned", "fixed"])
@@ -186,7 +191,7 @@ def test_rows_that_do_not_count_move_nothing() -> None:
     expected, given = one.bonus_of_rows(rows), two.bonus_of_rows(more)
     torch.testing.assert_close(given[:8], expected)
     assert given[8:].abs().max() == 0.0
-    assert two.moments.count == 8
+    assert two.scale.moments.count == 8
 
 
 # -- a task that only novelty solves -----------------------------------------------------------------------------

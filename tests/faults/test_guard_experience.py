@@ -208,7 +208,9 @@ def test_bonuses_see_nothing_bad():
     )
     trainer.fit(512)
     (bonus,) = trainer.agent.bonuses
-    assert all(bool(x.isfinite().all()) for x in (*bonus.parameters(), *bonus.buffers(), bonus._returns))
+    assert all(
+        bool(x.isfinite().all()) for x in (*bonus.parameters(), *bonus.buffers(), bonus.scale._returns)
+    )
     assert np.isfinite(trainer.metrics["predictor_loss"]) and trainer.guard.counts["faults"] == 4
 
 

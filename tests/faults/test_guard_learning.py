@@ -224,7 +224,7 @@ def test_the_predictor_of_a_bonus_is_guarded_too():
     for rule in RULES:
         trainer = run("ppo", rule, Poison("on_update_end", spoil), parts=parts)
         (bonus,) = trainer.agent.bonuses
-        assert all(bool(x.isfinite().all()) for x in (*bonus.parameters(), bonus._returns))
+        assert all(bool(x.isfinite().all()) for x in (*bonus.parameters(), bonus.scale._returns))
 
 
 @pytest.mark.parametrize("rule", RULES)

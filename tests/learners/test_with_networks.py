@@ -91,7 +91,7 @@ def test_one_update_for_every_kind_of_action(name: str, ratio: str) -> None:
 def test_learner_and_bonus_continue_bit_for_bit_through_a_file(preset: Any, tmp_path: Path) -> None:
     def parts(seed: int) -> tuple[PolicyGradient, Model, RND]:
         learner, model = build(ACTIONS["box"], preset, seed)
-        return learner, model, RND(OBS, RNDConfig(feature_dim=8), torch.Generator().manual_seed(seed))
+        return learner, model, RND(OBS, OBS, RNDConfig(feature_dim=8), torch.Generator().manual_seed(seed))
 
     def run(learner: PolicyGradient, model: Model, bonus: RND, first: int, last: int) -> None:
         for k in range(first, last):

@@ -94,6 +94,15 @@ RUNS = {
     "learned_scale": config(
         {"id": "CartPole-v1"}, ppo(), intrinsic={"type": "rnd", "scale": "learned", "hidden_sizes": [16]}
     ),
+    "several_bonuses": config(
+        {"id": "CartPole-v1"},
+        ppo(),
+        intrinsic=[
+            {"type": "icm", "hidden_sizes": [16], "feature_dim": 8},
+            {"type": "count", "statistics_rows": 300},
+            {"type": "information_gain", "hidden_sizes": [16], "feature_dim": 8, "members": 3},
+        ],
+    ),
     "lunarlander": config({"id": "LunarLander-v3", "max_episode_steps": 60}, ppo()),
     "no_native_state": config({"id": "tests.resume.envs:OpaqueEnv"}, ppo()),
     "no_native_state_wrappers": config(

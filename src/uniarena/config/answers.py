@@ -62,7 +62,7 @@ _NAMES_LATER = {
     "network": (
         "lstm gru rnn MlpLstmPolicy CnnLstmPolicy MlpGruPolicy transformer gtrxl gnn graph gcn gat deep_sets"
     ),
-    "bonus": "icm intrinsic_curiosity_module count simhash count_based ngu",
+    "bonus": "ngu",
     "optimizer": "sam sampo",
     "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
     "callback": "wandb WandbCallback mlflow MlflowCallback curriculum self_play optuna pruning",

@@ -278,7 +278,12 @@ NAMES = {
         "ornstein_uhlenbeck": "OrnsteinUhlenbeckActionNoise, OrnsteinUhlenbeckNoise, ou, ou_noise",
         "parameter_noise": "AdaptiveParamNoise, param_noise",
     },
-    "bonus": {"rnd": "random_network_distillation"},
+    "bonus": {
+        "rnd": "random_network_distillation",
+        "icm": "intrinsic_curiosity, intrinsic_curiosity_module",
+        "count": "count_based, simhash, counts",
+        "information_gain": "disagreement, info_gain, plan2explore",
+    },
     "buffer": {
         "rollout": "OnPolicy, trajectory",
         "replay": (

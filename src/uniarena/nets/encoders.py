@@ -56,6 +56,7 @@ class Flat(nn.Module):
         super().__init__()
         self.dims = len(space.shape or ())
         self.out_dim = spaces.utils.flatdim(space)
+        self.binary = isinstance(space, spaces.MultiBinary)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.float()

@@ -1,20 +1,46 @@
-"""Bonuses on replayed experience: of the sampled rows, each time they are sampled.
+"""Any number of bonuses, summed with their weights: of chunks on-policy, of sampled rows with replay.
 
-What was new when it was stored may be familiar when it is sampled, so the bonus is computed at the update, from the
-row's true successor; it is 0 where that is unknown. A return of n steps is paid every step's bonus:
+With replay: what was new when it was stored may be familiar when it is sampled, so the bonus is computed at the update,
+from the row's true successor; it is 0 where that is unknown. A return of n steps is paid every step's bonus:
 Σ γᵏ (r_k + w·b_k), over the steps really summed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch
+from uniarena.batch import Batch, Rollout
 from uniarena.config import ConfigError
+from uniarena.ops.statistics import Metrics
+
+
+def taken_in(rollout: Rollout, bonuses: Sequence[Any], progress: float, paid: bool) -> Rollout:
+    """A chunk as it comes in: shown to the bonuses that `observe`, and with its `bonus` where it is `paid` at once."""
+    for bonus in bonuses:
+        if hasattr(bonus, "observe"):
+            bonus.observe(rollout)
+    if not (bonuses and paid):
+        return rollout
+    total = sum(bonus.weight(progress) * bonus.bonus(rollout) for bonus in bonuses)
+    return replace(rollout, rows=rollout.rows.replace(bonus=total))
+
+
+def learned(names: Sequence[str], bonuses: Sequence[Any], rows: Any) -> Metrics:
+    """Let every bonus learn; its metrics, under `<name>/` where there are several (`<name>.1/`: a second of a kind)."""
+    found: Metrics = {}
+    for index, (name, bonus) in enumerate(zip(names, bonuses, strict=True)):
+        metrics = bonus.learn(rows)
+        if len(bonuses) > 1:
+            before = list(names[:index]).count(name)
+            label = name.rpartition(":")[2] + (f".{before}" if before else "")
+            metrics = {f"{label}/{key}": value for key, value in metrics.items()}
+        found |= metrics
+    return found
 
 
 def rewarded(sample: Any, bonuses: Sequence[Any], progress: float, gamma: float) -> tuple[Any, Any]:

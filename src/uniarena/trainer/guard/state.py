@@ -41,9 +41,11 @@ class AgentState:
             name: x for name, x in named.items() if not x.requires_grad and bool(x.isfinite().all())
         }
         self.names = {id(x): name for name, x in named.items()}
-        self.optimizers = [
-            value for part in parts.values() for value in vars(part).values() if isinstance(value, Optimizer)
+        owners = [
+            m for part in parts.values() for m in (part.modules() if isinstance(part, nn.Module) else [part])
         ]
+        held = [x for owner in owners for x in vars(owner).values() if isinstance(x, Optimizer)]
+        self.optimizers = list({id(optimizer): optimizer for optimizer in held}.values())
         self._fixed = [*self.trained.values(), *self.others.values()]
         self._good = Copy(list(modules.values()), self.optimizers, agent.reward_scaler)
         self.taken = False
