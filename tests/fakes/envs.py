@@ -6,6 +6,7 @@ the end.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -371,3 +372,36 @@ class RewardKindsEnv(CounterEnv):
         kind = kinds[self.t % len(kinds)]
         obs, _, terminated, truncated, info = super().step(action)
         return obs, kind, terminated, truncated, info
+
+
+class GrowingCorridor(gym.Env[np.ndarray, int]):
+    """Walk `difficulty` cells to the right within twice as many steps; heeded from the next reset on."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(0.0, 20.0, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.difficulty: Any = 20
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.goal, self.at, self.t = int(self.difficulty), 0, 0
+        return self._obs(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.at, self.t = max(0, self.at + (1 if action else -1)), self.t + 1
+        there, late = self.at >= self.goal, self.t >= 2 * self.goal
+        info = {"is_success": there} if there or late else {}
+        return self._obs(), float(there), there, late and not there, info
+
+    def _obs(self) -> np.ndarray:
+        return np.array([self.at, self.goal], np.float32)
+
+
+class OpaqueCorridor(GrowingCorridor):
+    """The same with a part that has no state to give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()

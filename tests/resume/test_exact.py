@@ -103,6 +103,10 @@ RUNS = {
             {"type": "information_gain", "hidden_sizes": [16], "feature_dim": 8, "members": 3},
         ],
     ),
+    "curriculum": config({"id": "tests.fakes.envs:GrowingCorridor"}, ppo())
+    | {"callbacks": [{"type": "curriculum", "window": 4, "start": 1, "end": 12, "step": 1}]},
+    "curriculum_without_native_state": config({"id": "tests.fakes.envs:OpaqueCorridor"}, ppo())
+    | {"callbacks": [{"type": "curriculum", "window": 4, "start": 1, "end": 12, "step": 1}]},
     "lunarlander": config({"id": "LunarLander-v3", "max_episode_steps": 60}, ppo()),
     "no_native_state": config({"id": "tests.resume.envs:OpaqueEnv"}, ppo()),
     "no_native_state_wrappers": config(

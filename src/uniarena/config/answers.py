@@ -65,7 +65,7 @@ _NAMES_LATER = {
     "bonus": "ngu",
     "optimizer": "sam sampo",
     "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
-    "callback": "wandb WandbCallback mlflow MlflowCallback curriculum self_play optuna pruning",
+    "callback": "wandb WandbCallback mlflow MlflowCallback self_play optuna pruning",
     "logger": "wandb weights_and_biases WandbLogger mlflow MlflowLogger",
 }
 _WORDS_LATER = {kind: _squashed(names) for kind, names in _NAMES_LATER.items()}

@@ -307,6 +307,7 @@ NAMES = {
         ),
         "progress": "progress_bar",
         "video": "record_video, video_recorder, vec_video_recorder",
+        "curriculum": "curriculum_scheduler, curriculum_learning",
         "log": "logger, logging, console",
     },
     "logger": {"jsonl": "json, file", "tensorboard": "tb, tensor_board"},

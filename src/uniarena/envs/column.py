@@ -126,8 +126,14 @@ def base_get(env: Any, name: str) -> Any:
 
 
 def base_set(env: Any, name: str, value: Any) -> None:
-    """Set attribute `name` where it is; a new one goes to the base environment."""
-    setattr(_owner(env, name), name, value)
+    """Call `set_<name>(value)` where a layer has it, else set attribute `name` where it is; a new one goes to the base
+    environment.
+    """
+    setter = getattr(_owner(env, f"set_{name}"), f"set_{name}", None)
+    if callable(setter):
+        setter(value)
+    else:
+        setattr(_owner(env, name), name, value)
 
 
 def base_call(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:

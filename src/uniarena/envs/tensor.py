@@ -40,6 +40,7 @@ from torch import Tensor
 from uniarena.batch import Tree, tree_map
 from uniarena.config import ConfigError
 from uniarena.envs.actions import ActionMap
+from uniarena.envs.column import base_set
 from uniarena.envs.info import METRICS, SUCCESS
 from uniarena.envs.masks import MaskSource, find_source, masked_space, with_mask
 from uniarena.envs.native import load_native, native_state
@@ -165,8 +166,8 @@ class TensorEnvs:
         return [getattr(self.sim, name)]
 
     def set_attr(self, name: str, value: Any) -> None:
-        """Set attribute `name` of the simulator."""
-        setattr(self.sim, name, value)
+        """Set attribute `name` of the simulator, by `set_<name>(value)` where it has that."""
+        base_set(self.sim, name, value)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> list[Any]:
         """Call method `name` of the simulator."""

@@ -40,10 +40,12 @@ class VectorAccess:
         return list(self.base.get_attr(name)) if self.processes else [base_get(self.vector, name)]
 
     def set(self, name: str, value: Any) -> None:
-        """Set it on each; one value for all, also if it is a list."""
+        """Set it on each, by `set_<name>(value)` where there is one; one value for all, also if it is a list."""
         if self.sync:
             for env in self.base.envs:
                 base_set(env, name, value)
+        elif self.processes and all(self.base.call("has_wrapper_attr", f"set_{name}")):
+            self.base.call(f"set_{name}", value)
         elif self.processes:
             self.base.set_attr(name, [value] * self.base.num_envs)
         else:

@@ -105,6 +105,7 @@ class LocalSampler:
         self._version = 0
         self._boundaries = 0
         self._given_up = False
+        self._attributes: dict[str, Any] = {}
         self._chunk: _Chunk | None = None
 
     @property
@@ -323,6 +324,11 @@ class LocalSampler:
             parts.append(Batch((len(index),), fields))
         return Batch.cat(parts) if len(parts) > 1 else parts[0]
 
+    def set_attr(self, name: str, value: Any) -> None:
+        """Set attribute `name` of every environment, plain data, from its next step on; a resumed run sets it again."""
+        self.env.set_attr(name, value)
+        self._attributes[name] = value
+
     def abandon(self) -> None:
         """Give up all running episodes: the next chunk begins with new ones, here or where the state is loaded."""
         self._boundaries += 1
@@ -343,12 +349,15 @@ class LocalSampler:
             "is_first": self._is_first,
             "state": self._state,
             "boundaries": self._boundaries,
+            "attributes": dict(self._attributes),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; without native state, as after the last declared boundary."""
         self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
+        for name, value in state.get("attributes", {}).items():
+            self.set_attr(name, value)
         if state["env"] is None:
             self._reset()
             return
