@@ -13,7 +13,6 @@ from uniarena.buffers.her import HindsightConfig
 from uniarena.config import ConfigError, describe, load
 from uniarena.config.schema import SECTIONS
 from uniarena.config.section import find
-from uniarena.explorers.bonuses.rnd import RNDConfig
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.presets import A2CConfig
 from uniarena.policies.policy import PolicyConfig
@@ -37,7 +36,7 @@ def undocumented(config: Any, page: str) -> list[str]:
     [
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
-        ("agents.md", RNDConfig),
+        *[("agents.md", registry.lookup("bonus", name).Config) for name in registry.BUILT_IN["bonus"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
         ("replay.md", HindsightConfig),
         *[

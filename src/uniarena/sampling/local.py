@@ -105,7 +105,8 @@ class LocalSampler:
         self._version = 0
         self._boundaries = 0
         self._given_up = False
-        self._attributes: dict[str, Any] = {}
+        self._attributes: dict[str, Any] = {}  # that were set, by name; and those of the last declared reset
+        self._reset_with: dict[str, Any] = {}
         self._chunk: _Chunk | None = None
 
     @property
@@ -293,6 +294,7 @@ class LocalSampler:
 
     def _reset(self) -> None:
         """Begin all columns with a seed that a resumed run draws again, also for code that uses global streams."""
+        self._reset_with = dict(self._attributes)
         seed = self.streams.seed_for(f"env/boundary/{self._boundaries}")
         with preserved_globals():
             seed_globals(seed)
@@ -350,21 +352,27 @@ class LocalSampler:
             "state": self._state,
             "boundaries": self._boundaries,
             "attributes": dict(self._attributes),
+            "reset_with": dict(self._reset_with),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; without native state, as after the last declared boundary."""
         self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
-        for name, value in state.get("attributes", {}).items():
-            self.set_attr(name, value)
         if state["env"] is None:
+            self._set_all(state["reset_with"])
             self._reset()
+            self._set_all(state["attributes"])
             return
+        self._set_all(state["attributes"])
         self.env.load_state_dict(state["env"])
         home = self.env.device
         self._obs = tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, Tensor) else leaf, state["obs"])
         self._is_first = torch.as_tensor(state["is_first"]).to(home)
+
+    def _set_all(self, attributes: dict[str, Any]) -> None:
+        for name, value in attributes.items():
+            self.set_attr(name, value)
 
 
 def _owned(leaf: Any) -> Any:
