@@ -86,7 +86,13 @@ CASES = [
     ("callbacks:\n- log\n- {type: ''}", 5, "callbacks.1.type", "there is no callback ''", ""),
     ("callbacks: [a.b.C]", 3, "callbacks.0.type", "there is no callback", "an import path has a colon"),
     ("callbacks: [{type: 3}]", 3, "callbacks.0.type", "expected the name of a callback, got 3", ""),
-    ("agent: {intrinsic: {lr: 1}}", 3, "agent.intrinsic.type", "no bonus is named", "add type: one of count, icm"),
+    (
+        "agent: {intrinsic: {lr: 1}}",
+        3,
+        "agent.intrinsic.type",
+        "no bonus is named",
+        "add type: one of count, icm",
+    ),
     ("learner: {optimizer: Adan}", 3, "learner.optimizer.type", "there is no optimizer 'Adan'", "write adam"),
     # impossible combinations
     (
