@@ -216,6 +216,12 @@ def import_object(path: str) -> Any:
     module_name, _, attributes = path.partition(":")
     if not module_name or not attributes:
         raise UnknownNameError(f"{path!r} is not an import path", "write package.module:Name")
+    if "/" in module_name or module_name.endswith(".py"):
+        dotted = module_name.removeprefix("./").removesuffix(".py").replace("/", ".")
+        raise UnknownNameError(
+            f"{path!r} is not an import path, which has neither slashes nor .py",
+            f"write {dotted}:{attributes}",
+        )
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

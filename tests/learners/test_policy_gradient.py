@@ -177,7 +177,7 @@ def test_an_odd_division_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             learner.update(bandit(model, 65, 1, generator()))
     assert [r.getMessage() for r in caplog.records] == [
-        "65 rows do not divide into minibatches of 64 (learner.batch_size): 2 of 32 to 33 rows."
+        "65 rows do not divide into minibatches of 64 (learner.batch_size), so 2 minibatches of 32 to 33 rows are used."
     ]
 
 

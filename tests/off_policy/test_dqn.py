@@ -260,7 +260,7 @@ def test_presets() -> None:
     assert rainbow.optimizer.eps == 1.5e-4 and rainbow.target_interval == 2000
     assert parse(RAINBOW.Config, {"target_update_updates": 7}, "learner").target_interval == 7, "no conflict"
     assert RAINBOW.default_parts["buffer"]["type"] == "prioritized"
-    assert RAINBOW.default_parts["explorer"]["type"] == "sample"
+    assert RAINBOW.default_parts["explorer"] == {"type": "epsilon_greedy", "epsilon": 0.0}
     assert C51.default_parts == DQN.default_parts
     for preset, returns in ((C51, "c51"), (QRDQN, "qr"), (IQN, "iqn"), (RAINBOW, "c51")):
         cfg = parse(preset.Config, {"n_quantiles": 8, "n_fractions": 8}, "learner")

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import secrets
+import shlex
 import shutil
 from pathlib import Path
 
@@ -43,6 +44,12 @@ def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
             return path, broken
         except CheckpointError as error:
             broken.append((path, str(error)))
+    if not broken:
+        run = folder.parent if folder.name == "checkpoints" else folder
+        again = f"uniarena train CONFIG --run-dir {shlex.quote(str(run))} --resume-if-exists"
+        raise CheckpointError(
+            run, f"holds no checkpoint: a run ended before its first one. Begin again with: {again}"
+        )
     reasons = "".join(f"\n  {reason}" for _, reason in broken)
     raise CheckpointError(folder, f"holds no whole checkpoint.{reasons}")
 

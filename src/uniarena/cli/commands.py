@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+import uniarena
 from uniarena.cli.answer import (
     BAD_INPUT,
     DONE,
@@ -30,6 +32,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"uniarena {uniarena.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def uniarena_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """UniArena: train, watch, evaluate, resume and export reinforcement-learning agents."""
+
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors on stderr.")]
@@ -140,7 +158,9 @@ def evaluate(
         bool, typer.Option("--stochastic", help="Sample actions instead of taking the policy's mode.")
     ] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the evaluation environments.")] = None,
-    video: Annotated[bool, typer.Option("--video", help="Also record episodes into RUN/videos.")] = False,
+    video: Annotated[
+        bool, typer.Option("--video", help="Also record up to three episodes into RUN/videos.")
+    ] = False,
     trust: Trust = False,
     as_json: Json = False,
 ) -> Answer:
@@ -158,7 +178,7 @@ def evaluate(
     document: dict[str, Any] = {"eval": runs.figures(result)}
     lines = [_evaluated(result)]
     if video:
-        files = runs.record(run, **mode)
+        files = runs.record(run, min(episodes, 3), **mode)
         document["videos"] = [str(file) for file in files]
         lines += [f"video: {file}" for file in files]
     return Answer(document, "\n".join(lines))
@@ -258,6 +278,11 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Files and recipe names, and `key.path=value` overrides."""
     overrides = [a for a in arguments if "=" in a and not Path(a).exists()]
     files = [a for a in arguments if a not in overrides]
+    from uniarena.config.schema import SECTIONS
+
+    for name in files:
+        if re.fullmatch(r"[a-z_]+(\.\w+)+", name) and name.partition(".")[0] in SECTIONS:
+            raise BadInput(f"{name} is a key without a value; write {name}=VALUE")
     if not files:
         raise BadInput(
             "name a config file or a recipe before the values, such as: uniarena train ppo/cartpole"
@@ -266,14 +291,16 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _resolved(experiment: Any) -> Answer:
-    """The configuration in canonical names, its components checked."""
+    """The configuration in canonical names with every default, its components checked."""
     from uniarena import assembly
-    from uniarena.config import dump, to_mapping
+    from uniarena.config.dump import dump_mapping, without_nulls
+    from uniarena.run.compare import filled
 
     assembly.check(experiment)
     for notice in experiment.notices:
         print(f"warning: {notice}", file=sys.stderr)
-    return Answer(to_mapping(experiment), dump(experiment).rstrip("\n"))
+    tree = without_nulls(filled(experiment))
+    return Answer(tree, dump_mapping(tree).rstrip("\n"))
 
 
 def _trained(result: Any) -> Answer:

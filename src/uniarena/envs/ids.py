@@ -18,6 +18,7 @@ from uniarena import registry
 from uniarena.config import ConfigError
 from uniarena.config.environments import is_multi_agent, modern_id
 from uniarena.config.errors import closest
+from uniarena.envs.native_mujoco import tell_once
 from uniarena.envs.notices import notice
 
 _PATH = "environment.id"
@@ -155,6 +156,8 @@ def make_spec(spec: EnvSpec, env_id: str, **kwargs: Any) -> gym.Env:
     Raises:
         ConfigError: a missing dependency, with the extra.
     """
+    if ".mujoco" in str(spec.entry_point):
+        tell_once()
     try:
         env = gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.DependencyNotInstalled as error:
@@ -177,7 +180,7 @@ def _by_import_path(env_id: str) -> Known:
         try:
             importlib.import_module(module)
             known = _gymnasium(name)
-        except (ImportError, ConfigError):
+        except (ImportError, TypeError, ConfigError):  # a TypeError: a relative path
             raise ConfigError(str(error.args[0]), path=_PATH, hint=error.hint) from error
         return known._replace(env_id=env_id)
     except registry.RegistryError as error:

@@ -10,9 +10,13 @@ positions.
 from __future__ import annotations
 
 import hashlib
+import logging
 from typing import Any
 
 import numpy as np
+
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
 
 
 def handles(value: Any) -> bool:
@@ -84,3 +88,22 @@ def _fingerprint(model: Any) -> str:
     buffer = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, buffer)
     return hashlib.sha256(buffer.tobytes()).hexdigest()
+
+
+def tell_once() -> None:
+    """Have MuJoCo's warnings logged, once each, in place of lines on the terminal and a file MUJOCO_LOG.TXT.
+
+    What its compiler finds old-fashioned in a model file is nobody's affair here, and goes to the debug level.
+    """
+    try:
+        import mujoco
+    except ImportError:
+        return
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_say)
+
+
+def _say(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        _log.log(logging.DEBUG if "deprecated" in text else logging.WARNING, "MuJoCo: %s", text)

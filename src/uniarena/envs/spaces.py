@@ -183,7 +183,7 @@ def describe(space: Space[Any]) -> str:
         return f"MultiDiscrete({space.nvec.tolist()}{start})"
     if isinstance(space, spaces.MultiBinary):
         return f"MultiBinary({'×'.join(map(str, space.shape))})"
-    return str(space)
+    return " ".join(str(space).split())
 
 
 def space_to_json(space: Space[Any]) -> dict[str, Any]:

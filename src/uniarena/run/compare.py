@@ -37,7 +37,8 @@ def filled(exp: Experiment) -> dict[str, Any]:
     tree = to_mapping(exp)
     brought = lookup("learner", exp.learner["type"]).default_parts
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
-    tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
+    if exp.environment.vectorization == "async":
+        tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
     agent = tree.setdefault("agent", {})
     for kind in ("explorer", "buffer"):
         given = dict(getattr(exp.agent, kind) or {})

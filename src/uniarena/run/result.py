@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,15 @@ class Result:
         return [
             *resume,
             f"uniarena eval {run}{trust}",
-            f"uniarena eval {run} --video{trust}",
+            f"uniarena eval {run} --video{trust}{_needs('pygame', 'video')}",
             f"tensorboard --logdir {run}",
-            f"uniarena export {run} --onnx{trust}",
+            f"uniarena export {run} --onnx{trust}{_needs('onnxruntime', 'onnx')}",
         ]
+
+
+def _needs(package: str, extra: str) -> str:
+    """A remark where the extra that a command needs is not installed (of `video`: where pygame draws)."""
+    return "" if find_spec(package) else f'  # after: pip install "uniarena[{extra}]"'
 
 
 @dataclass(frozen=True)

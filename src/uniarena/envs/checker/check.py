@@ -10,6 +10,7 @@ from typing import Any
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
+from uniarena.config import ConfigError
 from uniarena.envs import ids
 from uniarena.envs.checker.batched import (
     BatchedView,
@@ -81,6 +82,8 @@ def _open(
     def build(factory: Callable[[], Any]) -> Any:
         try:
             instance = factory()
+        except ConfigError:
+            raise  # a package that is missing, say: no fault of the environment
         except Exception as error:
             findings.add(raised("construction", error, "an environment"))
             return None

@@ -13,6 +13,7 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
+import gymnasium as gym
 import numpy as np
 from PIL import Image
 
@@ -116,13 +117,7 @@ class RecordVideo(EnvWrapper):
         return self._path.with_name(f".{self._path.stem}.{os.getpid()}-{id(self)}.part{self.suffix}")
 
     def _frame(self) -> np.ndarray:
-        frame = self.env.render()
-        if frame is None:
-            raise ConfigError(
-                f"{self.env_id!r} gives no picture to record",
-                path=self.where,
-                hint="make it with `environment.kwargs: {render_mode: rgb_array}`, or remove this wrapper",
-            )
+        frame = picture(self.env, self.where)
         frame = np.asarray(frame)
         if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
             raise ConfigError(
@@ -192,6 +187,32 @@ def _split_gif(data: bytes) -> tuple[int, bytes, bytes]:
             at += data[at] + 1
         at += 1
     return bits, palette, data[at : data.rindex(b"\x3b")]
+
+
+def picture(env: Env, where: str) -> np.ndarray:
+    """What the first environment looks like.
+
+    Args:
+        where: config path of who asks, for messages.
+
+    Raises:
+        ConfigError: it gives no picture, or the package that draws it is missing.
+    """
+    try:
+        frame = env.render()
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise ConfigError(
+            f"drawing {env.env_id!r} needs a package that is not installed: {error}",
+            path=where,
+            hint='pip install "uniarena[video]"',
+        ) from error
+    if frame is None:
+        raise ConfigError(
+            f"{env.env_id!r} gives no picture to record",
+            path=where,
+            hint="make it with `environment.kwargs: {render_mode: rgb_array}`, or record no video",
+        )
+    return frame
 
 
 def _choose_format(wanted: str) -> str:

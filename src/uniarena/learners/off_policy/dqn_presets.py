@@ -50,7 +50,8 @@ _RAINBOW = WithDefaults(
     returns="c51",
 )
 _RAINBOW_PARTS: dict[str, dict[str, Any]] = {
-    "explorer": {"type": "sample"},  # greedy, with the noise of the noisy layers
+    # Greedy, with the noise of the noisy layers; an ε that is set explores beside them.
+    "explorer": {"type": "epsilon_greedy", "epsilon": 0.0},
     "buffer": {"type": "prioritized", "alpha": 0.5},  # ω of the table; β goes from 0.4 to 1 by default
 }
 RAINBOW = Preset(DQN, _RAINBOW, "Hessel et al. 2018, arXiv:1710.02298", _RAINBOW_PARTS)

@@ -107,7 +107,7 @@ class Checkpoint:
         if self._saved_at != trainer.counters.iterations:
             self._save_last(trainer, "interrupt" if interrupted else "final")
         if interrupted and trainer.run_dir is not None:
-            _log.warning("saved; continue with: uniarena resume %s", trainer.run_dir)
+            _log.info("saved; continue with: uniarena resume %s", trainer.run_dir)
 
     def on_exception(self, trainer: Any, event: ExceptionRaised) -> None:
         """A worker that fails for good costs what it was collecting, and nothing that was learned before: agent, buffer
