@@ -59,7 +59,8 @@ class Minibatches:
         if first and count > size and count % size:  # later rollouts may be odd only because the run ends
             parts = -(-count // size)
             log.warning(
-                "%d rows do not divide into minibatches of %d (learner.batch_size), so %d minibatches of %d to %d rows are used.",
+                "%d rows do not divide into minibatches of %d (learner.batch_size), so %d minibatches of %d to %d rows "
+                "are used.",
                 *(count, size, parts, count // parts, -(-count // parts)),
             )
         return rows.minibatches(size, self.epochs, self.generator)
