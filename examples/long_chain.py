@@ -1,7 +1,8 @@
-"""Forty cells to the only reward: found by counting visits, and not without it.
+"""Forty cells between a crumb and the reward: found by counting visits, and not without it.
 
-At every cell one action leads on and the other one back to the beginning, and which is which differs from cell to cell:
-a beginner gets to the end once in 2³⁹ tries. A bonus for cells that were visited seldom leads there.
+Whoever stays in the first cell is paid a thousandth for every step, the last cell pays 1. A beginner soon knows the crumb
+and goes nowhere (Osband et al. 2016, arXiv:1602.04621, section 5, has such chains). A bonus for cells that were visited
+seldom leads on.
 
     uniarena train examples/long_chain.yaml
     uniarena train examples/long_chain.yaml agent.intrinsic=null
@@ -20,25 +21,27 @@ from gymnasium import spaces
 import uniarena
 
 CELLS = 40
-ONWARD = np.random.default_rng(40).integers(2, size=CELLS)
+CRUMB = 0.001
 
 
 class LongChain(gym.Env[np.int64, np.int64]):
-    """From cell 0 to the last one, where the reward is 1; the observation is the cell."""
+    """Action 1 leads one cell on, action 0 one back; the observation is the cell."""
 
     observation_space = spaces.Discrete(CELLS)
     action_space = spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.int64, dict[str, Any]]:
         super().reset(seed=seed)
-        self.cell, self.time = 0, 2 * CELLS
+        self.cell, self.time = 0, CELLS + 10
         return np.int64(self.cell), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
-        self.cell = self.cell + 1 if action == ONWARD[self.cell] else 0
+        stayed = self.cell == 0 and action == 0
+        self.cell = max(0, self.cell + (1 if action == 1 else -1))
         self.time -= 1
         there = self.cell == CELLS - 1
-        return np.int64(self.cell), float(there), there, self.time == 0 and not there, {}
+        reward = CRUMB * stayed + float(there)
+        return np.int64(self.cell), reward, there, self.time == 0 and not there, {}
 
 
 def main() -> None:
@@ -48,7 +51,7 @@ def main() -> None:
             here = ["environment.id=long_chain:LongChain"]  # this file, as its own folder sees it
             result = uniarena.train(story, [*here, *overrides], run_dir=Path(folder) / name, quiet=True)
             assert result.eval is not None
-            print(f"{name}: the end is reached in {result.eval.return_mean:.0%} of episodes")
+            print(f"{name}: a return of {result.eval.return_mean:.2f}")
 
 
 if __name__ == "__main__":
