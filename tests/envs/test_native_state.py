@@ -206,6 +206,45 @@ def test_what_cannot_be_read_surely_gives_no_state(attributes: dict[str, Any]) -
     assert env.state_dict() is None
 
 
+class _Shares(CounterEnv):
+    """As MinAtar does: a reset with a seed gives two parts the same generator, which they had apart before."""
+
+    def __init__(self) -> None:
+        super().__init__(9)
+        self.random = np.random.RandomState()
+        self.part = type("Part", (), {})()
+        self.part.random = np.random.RandomState()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if seed is not None:
+            self.random = self.part.random = np.random.RandomState(seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: int) -> Any:
+        obs, _, *rest = super().step(action)
+        return obs, self.random.rand() + 10 * self.part.random.rand(), *rest
+
+
+def test_what_two_parts_share_is_shared_again() -> None:
+    continue_alike(lambda: make_env(_Shares, 2), before=4)
+    apart, joined, other = _Shares(), _Shares(), _Shares()
+    joined.reset(seed=1)
+    load_native(joined, native_state(apart))  # type: ignore[arg-type]
+    assert joined.random is not joined.part.random
+    load_native(other, native_state(apart))  # type: ignore[arg-type]
+    assert [joined.step(0)[1] for _ in range(3)] == [other.step(0)[1] for _ in range(3)]
+
+
+def test_one_object_in_the_place_of_two_is_refused() -> None:
+    one, other = _with(), _with()
+    one.a, one.b = (type("Part", (), {})() for _ in range(2))  # type: ignore[attr-defined]
+    other.a = other.b = type("Part", (), {})()  # type: ignore[attr-defined]
+    with pytest.raises(
+        NativeStateError, match=r"CounterEnv\.b is an object that another attribute holds too"
+    ):
+        load_native(other, native_state(one))  # type: ignore[arg-type]
+
+
 def test_enclosed_constants_do_no_harm() -> None:
     scale = 2.0
     assert native_state(_with(reward_fn=lambda r: r * scale)) is not None
@@ -280,6 +319,13 @@ def test_box2d_has_none() -> None:
 def test_mujoco_continues_exactly(env_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log where it runs
     continue_alike(lambda: make_env(env_id, 2), before=12, after=120)
+
+
+@pytest.mark.extra("minatar")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"])
+def test_minatar_continues_exactly(name: str) -> None:
+    continue_alike(lambda: make_env(f"MinAtar/{name}-v1", 2), before=60, after=200)
 
 
 def test_drawing_is_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
