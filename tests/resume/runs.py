@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +73,37 @@ def resume(folder: Path, disturb: str = "") -> int:
 
 def command(*arguments: str, disturb: str = "") -> int:
     """A `uniarena` command in a process that knows nothing of this one → its exit code."""
+    return ended(start(_command, arguments, disturb), f"uniarena {' '.join(arguments)}")
+
+
+def start(work: Callable[..., None], *arguments: Any) -> Any:
+    """A process that has imported everything, as `work` finds it, and knows nothing of this one."""
     with pytest.MonkeyPatch.context() as patch:  # the server, started now if it is not there, must find us
         patch.setenv("PYTHONPATH", os.pathsep.join(path or "." for path in sys.path))
-        process = SERVER.Process(target=_command, args=(arguments, disturb))
+        process = SERVER.Process(target=work, args=arguments)
         process.start()
+    return process
+
+
+def ended(process: Any, name: str) -> int:
+    """Wait for a process → its exit code."""
     process.join(timeout=120)
     code = process.exitcode
     if code is None:
         process.kill()
-        raise TimeoutError(f"uniarena {' '.join(arguments)} did not end")
-    return code
+        raise TimeoutError(f"{name} did not end")
+    return int(code)
 
 
 def _command(arguments: tuple[str, ...], disturb: str) -> None:
-    multiprocessing.set_start_method("fork", force=True)  # of environment workers, as in a process of a shell
     if disturb:
         os.environ["DISTURB"] = disturb
+    run_command(arguments)
+
+
+def run_command(arguments: tuple[str, ...]) -> None:
+    """The command line in this process, which it ends."""
+    multiprocessing.set_start_method("fork", force=True)  # of environment workers, as in a process of a shell
     hurry(pytest.MonkeyPatch())
     sys.argv = ["uniarena", *arguments]
     cli.main()

@@ -155,7 +155,7 @@ class _Reader:
             )
         if self._is_another(current, data):
             raise NativeStateError(
-                f"{where} is an object that another attribute holds too, and was one of its own when the state was taken"
+                f"{where} is an object that another attribute holds too; it was one of its own when the state was taken"
             )
         self.keep(data, current)
         self.attributes(current, data["attributes"])
