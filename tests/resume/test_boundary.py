@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import uniarena
 from tests.fakes.envs import CounterEnv
+from tests.resume.test_exact import config, ppo
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout
@@ -127,3 +130,23 @@ def test_state_is_looked_for_only_where_a_checkpoint_is_due(tmp_path: Path) -> N
     env.state_dict = counted  # type: ignore[method-assign]
     run(tmp_path, env, save=1000, total=200)
     assert asked <= 3, "at the end alone"
+
+
+def test_a_run_says_which_kind_of_checkpoint_it_has_and_how_it_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = {
+        "CartPole-v1": ("with the environment's own state", "in the middle of its episodes"),
+        "tests.resume.envs:OpaqueEnv": (
+            "the environment cannot give its state, so those due by env steps end all its episodes",
+            "with new episodes",
+        ),
+    }
+    for index, (env, (kept, place)) in enumerate(kinds.items()):
+        settings = config({"id": env}, ppo(), total=256, save=128)
+        with caplog.at_level(logging.INFO, "uniarena"):
+            uniarena.train(settings, run_dir=tmp_path / str(index))
+            assert f"checkpoints: {kept}" in caplog.text
+            caplog.clear()
+            uniarena.resume(tmp_path / str(index), ["training.total_timesteps=384"])
+        assert f"at 256 env steps, {place}\n" in caplog.text and f"checkpoints: {kept}" in caplog.text

@@ -69,7 +69,7 @@ def test_a_killed_process_of_the_shell_is_continued_exactly_by_another(whole: Pa
     assert differences(whole, cut) == [], f"killed in iteration {at}"
 
 
-@pytest.mark.parametrize("name", ["INT", "TERM", "USR1"])
+@pytest.mark.parametrize("name", ["INT", "TERM", "USR1", "HUP"])
 def test_a_signal_finishes_the_iteration_and_saves_and_the_run_goes_on_exactly(
     whole: Path, tmp_path: Path, name: str
 ) -> None:

@@ -312,19 +312,23 @@ def _scale_notices(trainer: Trainer) -> list[str]:
 
 
 def summary(trainer: Trainer) -> str:
-    """Environment, networks, parameters, memory, threads and frequencies, as shown at the start of a run."""
+    """Environment, networks, memory, threads, frequencies and the kind of checkpoints, as shown when a run starts."""
     agent, env, columns = trainer.agent, trainer.sampler.env, trainer.sampler.columns
     cfg = agent.learner.cfg
     parts = [f"{name} {_count(part):,}" for name, part in agent.model.named_children() if _count(part)]
     count, threads = _count(agent.model), torch.get_num_threads()
     row_bytes = sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
+    kept = "with the environment's own state"
+    if not trainer.sampler.native_state:
+        kept = "the environment cannot give its state, so those due by env steps end all its episodes"
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
     return (
         f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
         f"action {describe(env.action_map.env_space)}\n"
         f"agent: {agent.spec['learner']['type']}, {count:,} parameters ({', '.join(parts)}; "
         f"{readable(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
-        f"update: {update}"
+        f"update: {update}\n"
+        f"checkpoints: {kept}"
     )
 
 

@@ -24,8 +24,7 @@ from uniarena.config import (
 )
 from uniarena.config.section import REDACTED, plain
 from uniarena.registry import lookup
-from uniarena.run.folder import CHANGES, CONFIG
-from uniarena.trainer.loggers.jsonl import read_rows
+from uniarena.run.folder import CONFIG, saved_changes, saved_config
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
@@ -186,18 +185,17 @@ class _Account:
     @classmethod
     def of(cls, path: Path) -> _Account:
         if (path / CONFIG).is_file():
-            text, where = (path / CONFIG).read_text(encoding="utf-8"), str(path / CONFIG)
-            record, changes = provenance.read_record(path), read_rows(path / CHANGES)
+            tree = saved_config(path)
+            record, changes = provenance.read_record(path), saved_changes(path)
             patch = path / record.get("git", {}).get("diff", "-")
             dirty = patch.read_text(encoding="utf-8", errors="replace") if patch.is_file() else ""
         else:
             meta = checkpoint.read_meta(checkpoint.locate(path))
             if meta.get("config") is None:
                 raise CheckpointError(path, "holds an agent alone, without a run's configuration.")
-            text, where = meta["config"], f"{path} (config)"
+            tree = from_text(meta["config"], f"{path} (config)")
             record, changes = meta.get("provenance") or {}, meta.get("changes") or []
             dirty = record.get("git", {}).get("patch", "")
-        tree = from_text(text, where)
         return cls(tree, record, _code(record.get("git", {}), dirty), changes)
 
 

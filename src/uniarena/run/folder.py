@@ -13,7 +13,8 @@ from typing import Any
 
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
-from uniarena.config import ConfigError
+from uniarena.config import ConfigError, Section
+from uniarena.config.read import read
 from uniarena.run.result import Result, figures
 from uniarena.sampling.evaluation import EvalResult
 from uniarena.trainer.loggers.jsonl import read_rows
@@ -127,6 +128,39 @@ def read_result(folder: Path) -> Result | None:
         )
     except (OSError, ValueError, LookupError, TypeError):
         return None
+
+
+# -- what it was trained with ------------------------------------------------------------------------------------
+def saved_config(folder: Path) -> Section:
+    """The configuration of a run, as it is written down.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    return read(folder / CONFIG)
+
+
+def saved_changes(folder: Path) -> list[dict[str, Any]]:
+    """What was changed when a run was resumed: `env_steps`, `key`, `old` and `new`, in order.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    path = folder / CHANGES
+    rows = read_rows(path)
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    whole = len(rows) == len(lines) and all(
+        row.keys() >= {"env_steps", "key", "old", "new"}
+        and isinstance(row["key"], str)
+        and isinstance(row["env_steps"], int)
+        for row in rows
+    )
+    if not whole:
+        raise ConfigError(
+            f"{path} is damaged",
+            hint=f"the newest checkpoint knows the changes too: uniarena resume {folder} writes them anew",
+        )
+    return rows
 
 
 # -- another run from it -----------------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ from uniarena.config.errors import Faults
 from uniarena.config.section import REDACTED, find
 from uniarena.run.changes import Change, find_changes, schedules_moved
 from uniarena.run.compare import change_line, differences, filled, told
-from uniarena.run.folder import CHANGES, CHECKPOINTS, CONFIG, owner, read_result, run_folder, write_lines
+from uniarena.run.folder import (
+    CHANGES,
+    CHECKPOINTS,
+    CONFIG,
+    owner,
+    read_result,
+    run_folder,
+    saved_config,
+    write_lines,
+)
 
 
 class NothingToDo(Exception):
@@ -91,7 +100,7 @@ def plan(
         ConfigError: a secret is missing, or a change is impossible.
     """
     if source is None:
-        tree = _saved(run)
+        tree = saved_config(run)
         source, broken = checkpoint.newest(run / CHECKPOINTS)
         meta = checkpoint.read_meta(source)
     else:
@@ -99,7 +108,7 @@ def plan(
         tree = (
             from_text(meta["config"], f"{source / 'manifest.json'} (config)")
             if "config" in meta
-            else _saved(run)
+            else saved_config(run)
         )
     if given is not None:
         tree = with_secrets(tree, given.source)
@@ -109,11 +118,6 @@ def plan(
         assembly.check(exp)
     before = _before(meta, tree, secrets, exp)
     return Plan(run, source, meta, before, exp, find_changes(before, exp, run), broken)
-
-
-def _saved(run: Path) -> Section:
-    path = run / CONFIG
-    return from_text(path.read_text(encoding="utf-8"), str(path))
 
 
 def is_left_out(tree: Mapping[str, Any], override: str) -> bool:
@@ -172,7 +176,7 @@ def requeued(folder: Path, exp: Experiment) -> Plan | None:
         checkpoint.newest(folder / CHECKPOINTS)
     except CheckpointError:
         return None
-    stored = load([with_secrets(_saved(folder), exp.source)])
+    stored = load([with_secrets(saved_config(folder), exp.source)])
     refuse_other(folder, stored, exp)
     found = plan(folder, given=exp)
     result = read_result(folder)

@@ -185,7 +185,14 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             log.warning(text)
         for text in found.account():
             log.info(text)
-        log.info("resumed %s at %s env steps\n%s", folder, f"{found.env_steps:,}", assembly.summary(trainer))
+        place = "with new episodes" if state["sampler"]["env"] is None else "in the middle of its episodes"
+        log.info(
+            "resumed %s at %s env steps, %s\n%s",
+            folder,
+            f"{found.env_steps:,}",
+            place,
+            assembly.summary(trainer),
+        )
         return _fit(trainer, exp, folder, started)
 
 

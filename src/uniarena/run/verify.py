@@ -15,11 +15,11 @@ import torch
 
 from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
-from uniarena.config import Experiment, dump, from_text, load
+from uniarena.config import Experiment, dump, load
 from uniarena.config.section import plain
 from uniarena.run.changes import undone
 from uniarena.run.compare import by_file, differences, told
-from uniarena.run.folder import CHANGES, CHECKPOINTS, CONFIG, METRICS, run_folder
+from uniarena.run.folder import CHECKPOINTS, METRICS, run_folder, saved_changes, saved_config
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
 from uniarena.seeding import seed_globals
@@ -156,10 +156,9 @@ def verify(
 
 def _original(folder: Path, secrets: Sequence[str], trust: bool) -> Experiment:
     """The configuration that the run began with."""
-    path = folder / CONFIG
-    tree = from_text(path.read_text(encoding="utf-8"), str(path))
+    tree = saved_config(folder)
     checkpoint.check_trust(plain(tree.without("experiment")), folder, trust)
-    exp = load([undone(tree, read_rows(folder / CHANGES))], only_secrets(tree, secrets))
+    exp = load([undone(tree, saved_changes(folder))], only_secrets(tree, secrets))
     assembly.check(exp)
     return replace(exp, experiment=replace(exp.experiment, run_dir=None))
 
@@ -170,7 +169,7 @@ def _most(
     """How many env steps to repeat, and what forbids more."""
     last = int(recorded[-1]["env_steps"])
     most, limit = last, f"{last:,} env steps is all that the run recorded" if (steps or 0) > last else ""
-    for change in read_rows(folder / CHANGES)[:1]:
+    for change in saved_changes(folder)[:1]:
         if change["env_steps"] < most:
             most, limit = (
                 change["env_steps"],
