@@ -91,7 +91,14 @@ def job(
     """
     file = folder.with_suffix(".json")
     file.write_text(json.dumps(config), encoding="utf-8")
-    arguments = ("train", str(file), "--run-dir", str(folder), "--resume-if-exists", "--quiet")
+    words = ("train", str(file), "--run-dir", str(folder), "--resume-if-exists", "--quiet")
+    return watched(words, moment, counted)
+
+
+def watched(
+    arguments: tuple[str, ...], moment: Moment | None, counted: Path | None = None
+) -> tuple[int, str]:
+    """The same for any `uniarena` command."""
     ours, theirs = SERVER.Pipe()
     process = start(_work, arguments, theirs, moment, counted)
     theirs.close()

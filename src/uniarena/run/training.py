@@ -18,7 +18,16 @@ from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, dump, load, secrets_of, to_mapping
 from uniarena.envs.fit import compare_saved
 from uniarena.run.changes import settings
-from uniarena.run.folder import CONFIG, RESULT, clear_crashed, fork, made, run_folder, write_result
+from uniarena.run.folder import (
+    CONFIG,
+    RESULT,
+    clear_crashed,
+    fork,
+    made,
+    read_result,
+    run_folder,
+    write_result,
+)
 from uniarena.run.origin import continued, portable
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, checkpoint_of, plan, requeued
@@ -174,6 +183,8 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             fresh, folder, {"config": dump(exp), "changes": found.history}, quiet=quiet, callbacks=callbacks
         )
         _restore(trainer, state, found)
+        if (reason := _ending(state, meta, found, folder)) is not None:
+            trainer.request_stop(reason)
         found.record(folder)
         provenance.write_provenance(folder, seed=exp.experiment.seed, more=continued(found, folder))
         trainer.meta["provenance"] = portable(folder)
@@ -194,6 +205,21 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             assembly.summary(trainer),
         )
         return _fit(trainer, exp, folder, started)
+
+
+def _ending(state: dict[str, Any], meta: dict[str, Any], found: Plan, folder: Path) -> str | None:
+    """Why a callback had asked for the end when the checkpoint was taken, in a run that was killed before it ended.
+
+    Whoever goes on with a run that has ended, with changes, or in another folder, wants it to go on: then the
+    checkpoint is made to forget the end, so that another kill does not bring it back.
+    """
+    reason: str | None = state["trainer"].get("stop")
+    if reason in (None, INTERRUPTED, OUT_OF_TIME):
+        return None
+    if folder == found.run and not found.changes and read_result(folder) is None:
+        return reason
+    checkpoint.save(found.source, {**state, "trainer": {**state["trainer"], "stop": None}}, meta)
+    return None
 
 
 def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:

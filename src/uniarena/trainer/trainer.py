@@ -347,6 +347,7 @@ class Trainer:
                 "evaluation_seconds": self.evaluation_seconds,
                 "threads": torch.get_num_threads(),
                 "guard": self.guard.state_dict(),
+                "stop": self.stop_reason if self.should_stop else None,
                 "callbacks": [_callback_state(callback) for callback in self.callbacks],
             },
         }

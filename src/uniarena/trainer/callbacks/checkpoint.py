@@ -87,8 +87,14 @@ class Checkpoint:
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
         self._begin(trainer)
         self._saved_time = self.clock()
-        if trainer.run_dir is not None:
-            checkpoint.sweep(trainer.run_dir / "checkpoints")
+        if trainer.run_dir is None:
+            return
+        checkpoint.sweep(trainer.run_dir / "checkpoints")
+        here = trainer.run_dir / "checkpoints" / str(trainer.counters.env_steps)
+        if (
+            event.resumed and (here / "manifest.json").is_file()
+        ):  # a run that ends at once has nothing new to save
+            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.env_steps
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         env_steps, rows = self._before
