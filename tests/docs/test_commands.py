@@ -64,6 +64,13 @@ def test_every_script_shown_exists():
     assert shown and [path for path in shown if not (ROOT / path).is_file()] == []
 
 
+def test_every_test_shown_exists():
+    shown = {
+        path for page in PAGES for path in re.findall(r"tests/[\w/.]+", page.read_text(encoding="utf-8"))
+    }
+    assert shown and [path for path in shown if not (ROOT / path.rstrip(".")).exists()] == []
+
+
 def test_the_picture_of_the_readme_is_made_by_the_command_beside_it():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     [target] = re.findall(r"benchmarks/curve\.py .*?--output (\S+?)`", text)
