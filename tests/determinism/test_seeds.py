@@ -82,7 +82,9 @@ def test_it_does_so_in_worker_processes(vectorization: str, tmp_path: Path) -> N
     assert differences(train(settings, tmp_path / "first"), train(settings, tmp_path / "second")) == []
 
 
-def test_evaluation_video_logging_and_callbacks_that_draw_change_nothing(tmp_path: Path) -> None:  # case B59
+def test_evaluation_video_logging_and_callbacks_that_draw_change_nothing(
+    tmp_path: Path,
+) -> None:  # cases B57, B59
     def settings(**training: Any) -> dict[str, Any]:
         found = config()
         found["training"] |= {"eval_every_env_steps": 10**9, "save_every_env_steps": 10**9, **training}

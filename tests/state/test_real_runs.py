@@ -54,7 +54,7 @@ def test_a_loaded_agent_needs_no_other_file_than_its_checkpoint(tmp_path: Path) 
     assert len(evaluate_agent(best, make(4), 2, seed=5).returns) == 2
 
 
-def test_evaluation_logging_and_checkpoints_do_not_change_training(tmp_path: Path) -> None:  # case B59
+def test_evaluation_logging_and_checkpoints_do_not_change_training(tmp_path: Path) -> None:  # cases B57, B59
     plain = trainer_with(None)
     plain.fit(384)
     watched = trainer_with(
