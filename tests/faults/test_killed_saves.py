@@ -8,6 +8,7 @@ import select
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,9 @@ def test_killed_with_half_of_a_file_written(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.slow
 def test_fifty_kills_at_random_times_while_a_large_state_is_written(tmp_path: Path) -> None:
     rng, size, turn = random.Random(0), 2_000_000, 1  # 24 MB
+    started = time.perf_counter()
     save(tmp_path, "1", turn, size)
+    longest = 3.0 * (time.perf_counter() - started)
 
     def work() -> None:
         for k in range(turn + 1, turn + 1000):
@@ -143,7 +146,7 @@ def test_fifty_kills_at_random_times_while_a_large_state_is_written(tmp_path: Pa
 
     for _ in range(50):
         pid = in_a_child(work)
-        select.select([], [], [], rng.uniform(0.0, 0.4))
+        select.select([], [], [], rng.uniform(0.0, longest))
         os.kill(pid, signal.SIGKILL)
         assert killed(pid)
         checkpoint.sweep(tmp_path)
