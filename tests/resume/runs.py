@@ -24,8 +24,20 @@ from uniarena.run import training
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["tests.resume.runs", "torch._dynamo", "uniarena.run"]
-)  # optimisers import dynamo
+    [
+        "tests.resume.runs",
+        "torch._dynamo",  # optimisers import it
+        "uniarena.run",
+        "uniarena.learners.on_policy.policy_gradient",
+        "uniarena.learners.off_policy.dqn",
+        "uniarena.learners.off_policy.sac",
+        "gymnasium.envs.classic_control",
+        "numpy.ma",
+        "pydantic.json_schema",
+        "pydantic.type_adapter",
+        "yaml",
+    ]
+)
 
 KILLED, INTERRUPTED = -signal.SIGKILL, 130
 CLOCK = ("wall_s", "fps", "wall", "loop_seconds", "evaluation_seconds")
