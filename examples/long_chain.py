@@ -1,8 +1,8 @@
 """Forty cells between a crumb and the reward: found by counting visits, and not without it.
 
-Whoever stays in the first cell is paid a thousandth for every step, the last cell pays 1. A beginner soon knows the crumb
-and goes nowhere (Osband et al. 2016, arXiv:1602.04621, section 5, has such chains). A bonus for cells that were visited
-seldom leads on.
+Whoever stays in the first cell is paid a thousandth for every step, the last cell pays 1. A beginner soon knows the
+crumb and goes nowhere (Osband et al. 2016, arXiv:1602.04621, section 5, has such chains). A bonus for cells that were
+visited seldom leads on.
 
     uniarena train examples/long_chain.yaml
     uniarena train examples/long_chain.yaml agent.intrinsic=null
