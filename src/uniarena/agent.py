@@ -14,7 +14,7 @@ from uniarena import checkpoint
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.buffers.frames import find_stacks
 from uniarena.buffers.her import goal_reward_of
-from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig
+from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig, refuse_other_regime
 from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError, parse
 from uniarena.config.dump import without_secrets
@@ -155,6 +155,7 @@ class Agent:
     def _build_buffer(self, section: Section, env: Env | None) -> Any:
         kind = lookup("buffer", section["type"])
         fields = _fields(section)
+        refuse_other_regime(kind, self.learner.cfg, self._given["learner"]["type"])
         if kind is not RolloutBuffer:
             for bonus in self.spec["intrinsic"]:
                 refuse_rollouts_only(lookup("bonus", bonus["type"]), section["type"])

@@ -49,7 +49,7 @@ CASES = [
     ("training: {log_interval: true}", 3, "training.log_interval", "got true", ""),
     ("training: {eval_interval: 2.5}", 3, "training.eval_interval", "got 2.5", "write 2"),
     ("training: {save_interval: 0}", 3, "training.save_interval", "(at least 1) or null, got 0", ""),
-    ("training: {threads: none}", 3, "training.threads", "'auto' or a whole number (at least 1)", ""),
+    ("training: {threads: none}", 3, "training.threads", "a whole number (at least 1 and at most 1024)", ""),
     ("training: {device: gpuu}", 3, "training.device", "cuda:N, mps or xpu, got 'gpuu'", "leave it out"),
     ("training: {max_wall_time: soon}", 3, "training.max_wall_time", "expected a duration", "1h30m"),
     ("experiment: {name: 2024}", 3, "experiment.name", "expected text or null, got 2024", "quote it: '2024'"),

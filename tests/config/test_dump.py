@@ -157,7 +157,7 @@ experiments = st.fixed_dictionaries(
                 "log_interval": count,
                 "eval_every_env_steps": count,
                 "max_wall_time": st.floats(0.1, 1e6),
-                "threads": count,
+                "threads": st.integers(1, 1024),
             },
         ),
         "distributed": st.fixed_dictionaries(

@@ -165,7 +165,7 @@ def test_the_action_mask_is_never_an_input():
     masked = spaces.Dict({"obs": box, "action_mask": spaces.MultiBinary(5)})
     encoder = build_encoder(masked)
     assert encoder.out_dim == 3 and encoder.identity
-    with pytest.raises(ConfigError, match="no leaf"):
+    with pytest.raises(ConfigError, match="nothing to look at"):
         build_encoder(spaces.Dict({"action_mask": spaces.MultiBinary(5)}))
 
 

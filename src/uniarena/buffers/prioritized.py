@@ -30,7 +30,7 @@ class PrioritizedConfig(ReplayConfig):
     """Settings of `PrioritizedReplay`."""
 
     alpha: Annotated[float, Between(0)] = 0.6  # how much priorities count; 0 is uniform
-    beta: float | ScheduleConfig = ScheduleConfig(
+    beta: Annotated[float | ScheduleConfig, Between(0, 1)] = ScheduleConfig(
         start=0.4, end=1.0
     )  # how much importance weights correct the bias
     epsilon: Annotated[float, Between(0)] = 1e-6  # added to every priority, so that none is 0

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import Batch, Rollout
-from uniarena.config import config
+from uniarena.buffers.replay import ReplayBuffer
+from uniarena.config import ConfigError, config
 
 
 @config
@@ -79,6 +80,30 @@ def _alike(parts: list[Rollout]) -> list[Rollout]:
         return replace(part, rows=part.rows.replace(info={name: info.get(name, nothing) for name in names}))
 
     return [filled(part, info) for part, info in zip(parts, infos, strict=True)]
+
+
+def refuse_other_regime(kind: Any, learner_cfg: Any, learner: Any) -> None:
+    """Refuse replay for a learner from rollouts, and rollouts for one from replay.
+
+    Args:
+        kind: class of the buffer; others than those that are built in are their authors' business.
+        learner_cfg: the learner's config: of one from replay, it has `updates_per_env_step`.
+        learner: its name, for the message.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    replays = getattr(learner_cfg, "updates_per_env_step", None) is not None
+    own = isinstance(kind, type) and issubclass(kind, RolloutBuffer if replays else ReplayBuffer)
+    if own:
+        given, wanted = ("whole rollouts", "replay") if replays else ("samples of replay", "whole rollouts")
+        name = getattr(learner, "__name__", learner)
+        raise ConfigError(
+            f"{kind.__name__} gives {given}, and {name} learns from {wanted}",
+            path="agent.buffer.type",
+            hint="leave agent.buffer.type out: the learner brings its own"
+            + ("" if replays else ", or choose a learner from replay, such as dqn or sac"),
+        )
 
 
 def _to_state(rollout: Rollout) -> dict[str, Any]:

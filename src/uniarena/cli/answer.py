@@ -24,6 +24,9 @@ _CODES = {
     "NothingToDo": NOTHING_TO_DO,
     "NonFiniteError": FAILED,
     "WorkerError": FAILED,
+    "StepError": FAILED,
+    "ObservationError": FAILED,
+    "ActionMaskError": FAILED,
     "ExportError": FAILED,
 }
 _PACKAGE = Path(__file__).resolve().parent.parent

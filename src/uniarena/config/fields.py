@@ -82,7 +82,7 @@ class Between:
 
 def _short(number: float) -> str:
     """`0.0` as `0`: typing keeps one of equal annotations, whichever was written first."""
-    return str(int(number)) if float(number).is_integer() else str(number)
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else f"{number:g}"
 
 
 class Field(NamedTuple):

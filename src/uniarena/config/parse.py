@@ -220,9 +220,21 @@ def _bounded(kind: Any, value: Any, path: str, where: Location | None) -> Any:
         return _other(kind, value, path, where)
     result = coerce(inner, value, path, where)
     for bounds in own:
-        if isinstance(result, int | float) and not bounds.admits(result):
-            raise ConfigError(f"expected {expected(inner)}, {bounds}; got {given(value)}", path, where)
+        for at, number in _bounded_numbers(result, path):
+            if not bounds.admits(number):
+                wanted = expected(inner) if at == path else "a number"
+                raise ConfigError(f"expected {wanted}, {bounds}; got {given(number)}", at, where)
     return result
+
+
+def _bounded_numbers(value: Any, path: str) -> list[tuple[str, float]]:
+    """The numbers that bounds are for, with their paths: the value itself, or both ends of a schedule."""
+    if isinstance(value, int | float):
+        return [(path, value)]
+    ends = (
+        [name for name in ("start", "end") if hasattr(value, name)] if dataclasses.is_dataclass(value) else []
+    )
+    return [(join(path, name), getattr(value, name)) for name in ends]
 
 
 def _one_of(members: tuple[Any, ...], value: Any, path: str, where: Location | None) -> Any:
@@ -248,6 +260,8 @@ def _fits(member: Any, value: Any) -> bool:
     origin = typing.get_origin(member)
     if origin is Annotated:
         return _fits(typing.get_args(member)[0], value)
+    if origin in (Union, types.UnionType):
+        return any(_fits(inner, value) for inner in typing.get_args(member))
     if origin is Literal:
         return any(type(choice) is type(value) and choice == value for choice in typing.get_args(member))
     if isinstance(value, Mapping):

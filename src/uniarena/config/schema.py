@@ -92,7 +92,9 @@ class TrainingConfig:
     eval_every_env_steps: Count | None = None  # environment steps between evaluations
     n_eval_episodes: Count = 10  # episodes of one evaluation
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps, xpu
-    threads: Literal["auto"] | Count = "auto"  # threads of torch in the main process
+    threads: Literal["auto"] | Annotated[int, Between(1, 1024)] = (
+        "auto"  # threads of torch in the main process
+    )
     max_wall_time: Annotated[float, Between(0, above=True)] | None = None  # seconds, or text such as 1h30m
     keep_checkpoints: Count = 5  # newest checkpoints kept; the best one is kept besides
     guard: GuardConfig = GuardConfig()  # what becomes of NaN, infinite and huge numbers; a rule alone will do

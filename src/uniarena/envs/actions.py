@@ -16,7 +16,15 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from uniarena.batch import Tree
-from uniarena.envs.spaces import map_space, refuse_unsupported, space_from_json, space_to_json
+from uniarena.config import ConfigError
+from uniarena.envs.spaces import (
+    describe,
+    leaf_spaces,
+    map_space,
+    refuse_unsupported,
+    space_from_json,
+    space_to_json,
+)
 
 
 class ActionMap:
@@ -32,12 +40,18 @@ class ActionMap:
         rescale: as given.
 
     Raises:
-        ConfigError: a space that no policy can act in (Text, Graph, Sequence).
+        ConfigError: a space that no policy can act in (Text, Graph, Sequence, or one without entries).
         ValueError: `rescale` with infinite bounds.
     """
 
     def __init__(self, space: Space[Any], rescale: bool = False) -> None:
         refuse_unsupported(space, "action space")
+        if not any(np.prod(leaf.shape or ()) for _, leaf in leaf_spaces(space)):
+            raise ConfigError(
+                f"the action space has nothing to choose: it is {describe(space)}",
+                path="environment.id",
+                hint="give it at least one action; Discrete(1) for an environment that only runs",
+            )
         self.env_space = space
         self.rescale = rescale
         self.policy_space = map_space(self._policy_leaf, space)

@@ -5,6 +5,7 @@ protocol.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,10 +13,15 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 
+from uniarena.envs.notices import notice
 from uniarena.envs.spaces import describe
 
 WRAPPERS = (gym.Wrapper, VectorWrapper)
 _STRIDE = 0x9E3779B1  # odd, so that multiples of it are distinct modulo 2^31
+
+
+class StepError(TypeError):
+    """An environment that does not keep to what `reset` and `step` are to return."""
 
 
 def env_seeds(seed: int | None, num_envs: int) -> list[int | None]:
@@ -48,11 +54,11 @@ def unpack_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
     """The (observation, info) of `reset`.
 
     Raises:
-        TypeError: it returned something else.
+        StepError: it returned something else.
     """
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
         return result
-    raise TypeError(
+    raise StepError(
         f"reset() of {type(env.unwrapped).__name__} returned {_shape_of(result)}; expected (observation, "
         "info dict): "
         "write `return observation, {}`"
@@ -60,32 +66,56 @@ def unpack_reset(result: Any, env: gym.Env) -> tuple[Any, dict[str, Any]]:
 
 
 def explain_step(env: gym.Env, error: Exception) -> Exception:
-    """The error of a step, put in words where the result was no 5-tuple."""
+    """The error of a step, put in words where what came back was no 5-tuple, or its flags have no truth."""
     traceback = error.__traceback__
     ours = (
         traceback is not None and traceback.tb_next is None
     )  # raised by our own unpacking, not inside the environment
-    if not (ours and "unpack" in str(error)):
-        return error
-    return TypeError(
-        f"step() of {type(env.unwrapped).__name__} did not return the five values (observation, reward, "
-        "terminated, "
-        f"truncated, info): {error}. Split `done`: terminated = the task is over, truncated = it was only "
-        "cut off"
-    )
+    name = type(env.unwrapped).__name__
+    if ours and "unpack" in str(error):
+        return StepError(
+            f"step() of {name} did not return the five values (observation, reward, terminated, truncated, "
+            f"info): {error}. Split `done`: terminated = the task is over, truncated = it was only cut off"
+        )
+    if ours and "ambiguous" in str(error):  # the truth of an array, of a tensor
+        return StepError(
+            f"step() of {name} returned terminated or truncated that is not one bool ({error}): return bools"
+        )
+    return error
+
+
+def episode_end(
+    env: gym.Env, terminated: Any, truncated: Any, info: Any
+) -> tuple[bool, bool, dict[str, Any]]:
+    """The flags and the info that an episode ended with.
+
+    Raises:
+        StepError: a flag is no bool (texts and lists are true whatever they say), or the info no dict.
+    """
+    for name, value in (("terminated", terminated), ("truncated", truncated)):
+        if isinstance(value, (str, bytes, list, tuple, dict)):
+            raise StepError(
+                f"step() of {type(env.unwrapped).__name__} returned {name}={value!r}; expected a bool"
+            )
+    if not isinstance(info, Mapping):
+        raise StepError(
+            f"step() of {type(env.unwrapped).__name__} returned {_shape_of(info)} as its info; expected a dict: "
+            "return {} where there is nothing to say"
+        )
+    return bool(terminated), bool(truncated), dict(info)
 
 
 def scalar_reward(value: Any) -> float:
     """A reward of any scalar kind as a float: numbers, bools, 0-d and one-element arrays and tensors.
 
     Raises:
-        TypeError: anything else, named.
+        StepError: anything else, named.
     """
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     array = np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "buif":
-        raise TypeError(f"the reward is {_shape_of(value)}; expected one number: return a float")
+        raise StepError(f"the reward is {_shape_of(value)}; expected one number: return a float")
     return float(array.reshape(()))
 
 
@@ -139,6 +169,14 @@ def base_set(env: Any, name: str, value: Any) -> None:
 def base_call(env: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """Call method `name` of the layer that has it."""
     return base_get(env, name)(*args, **kwargs)
+
+
+def close_quietly(env: Any, name: str) -> None:
+    """Close an environment; one that raises at it is told of, for what was done with it is whole."""
+    try:
+        env.close()
+    except Exception as error:
+        notice(f"close() of {name} raised {type(error).__name__}: {error}; nothing else is affected")
 
 
 def refuse_misfit(env: Any, b: int, env_id: str, spaces: tuple[Any, Any]) -> None:

@@ -16,11 +16,14 @@ import torch
 from uniarena.batch import Tree, tree_map
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.column import (
+    StepError,
     base_call,
     base_get,
     base_set,
     begin,
+    close_quietly,
     env_seeds,
+    episode_end,
     explain_step,
     frame_of,
     refuse_misfit,
@@ -30,7 +33,7 @@ from uniarena.envs.info import reduce_infos, reports
 from uniarena.envs.native import load_native, native_state
 from uniarena.envs.protocol import Final, Step
 from uniarena.envs.score import Score
-from uniarena.envs.storage import ObsRows
+from uniarena.envs.storage import ObservationError, ObsRows
 
 _NOTHING: dict[str, Any] = {}
 
@@ -88,28 +91,31 @@ class SerialEnvs:
         rewards: list[Any] = []
         told: list[tuple[int, Any]] = []
         ended: list[tuple[int, Tree, bool, bool]] = []
-        write, leaf = self._rows.write, self._rows.tree if self._rows.flat else None
+        write = self._rows.write
         for b, (step, own) in enumerate(zip(self._steps, actions, strict=True)):
             try:
                 obs, reward, terminated, truncated, info = step(own)
+                over = terminated or truncated
+                if over:
+                    failed, cut, info = episode_end(self.envs[b], terminated, truncated, info)
+                    ended.append((b, self._rows.fresh(obs), failed, cut))
             except Exception as error:
                 self._blame(error, b)
             rewards.append(reward)
-            if terminated or truncated:
-                ended.append((b, self._rows.fresh(obs), bool(terminated), bool(truncated)))
+            if over:
                 obs = self._reset_one(b, None, None)
                 info = {**info, **self._scores[b].at_end()}
             if info and reports(info):
                 told.append((b, info))
-            if leaf is None:
+            try:
                 write(b, obs)
-            else:
-                leaf[b] = obs
+            except ObservationError as error:
+                self._blame(error, b)
         try:
             sum(rewards)  # None and texts, which NumPy would take for numbers, are no summands
             self._reward[:] = rewards
-        except (TypeError, ValueError, RuntimeError):  # not all plain scalars: one by one
-            self._reward[:] = [scalar_reward(reward) for reward in rewards]
+        except (TypeError, ValueError, RuntimeError, OverflowError):  # not all plain scalars: one by one
+            self._take_rewards(rewards)
         final = self._finish(ended)
         told_info = reduce_infos(told, self.num_envs) if told else _NOTHING
         flags = (self._terminated, self._truncated, self._is_first)
@@ -119,8 +125,8 @@ class SerialEnvs:
         """Close every environment; again is harmless."""
         if not self._closed:
             self._closed = True
-            for env in self.envs:
-                env.close()
+            for b, env in enumerate(self.envs):
+                close_quietly(env, f"environment {b} of {self.env_id}")
 
     def render(self) -> np.ndarray | None:
         """The first environment's picture, where it was made with a `render_mode` that gives arrays."""
@@ -172,6 +178,13 @@ class SerialEnvs:
             error.add_note(f"in reset() of environment {b} of {self.env_id}")
             raise
         return obs
+
+    def _take_rewards(self, rewards: list[Any]) -> None:
+        for b, reward in enumerate(rewards):
+            try:
+                self._reward[b] = scalar_reward(reward)
+            except StepError as error:
+                self._blame(error, b)
 
     def _finish(self, ended: list[tuple[int, Tree, bool, bool]]) -> Final | None:
         """Set the flags of this step; the final observations in one tree."""

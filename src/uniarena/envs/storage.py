@@ -11,6 +11,8 @@ from gymnasium import Space, spaces
 from uniarena.batch import Tree, tree_leaves
 from uniarena.envs.spaces import describe, leaf_spaces, storage_space
 
+_Leaf = tuple[np.ndarray, tuple[int, ...]]  # memory of one leaf, and the shape of a row of it
+
 
 class ObservationError(ValueError):
     """An observation that does not fit the stated observation space."""
@@ -31,27 +33,44 @@ class ObsRows:
     def __init__(self, space: Space[Any], num_envs: int, tree: Tree | None = None) -> None:
         self.space = storage_space(space)
         self.tree: Tree = allocate(self.space, num_envs) if tree is None else tree
-        self._leaves: list[np.ndarray] = tree_leaves(self.tree)
+        self._leaves = _placed(self.tree)
         self._getters = _getters(space)
-        self.flat = len(self._leaves) == 1 and not isinstance(space, (spaces.Dict, spaces.Tuple))
+        self.flat = not isinstance(space, (spaces.Dict, spaces.Tuple))
 
     def write(self, column: int, obs: Tree) -> None:
-        """Copy one observation into a column."""
-        if self.flat:
-            self._leaves[0][column] = obs
-            return
-        for leaf, get in zip(self._leaves, self._getters, strict=True):
-            leaf[column] = get(obs)
+        """Copy one observation into a column.
+
+        Raises:
+            ObservationError: a part is missing, no number, or not of its shape.
+        """
+        self._put(self._leaves, column, obs)
 
     def fresh(self, obs: Tree) -> Tree:
-        """One observation in new memory `[1, …]`."""
+        """One observation in new memory `[1, …]`; raises what `write` raises."""
         tree = allocate(self.space, 1)
-        for leaf, get in zip(tree_leaves(tree), self._getters, strict=True):
-            leaf[0] = get(obs)
+        self._put(_placed(tree), 0, obs)
         return tree
 
+    def _put(self, leaves: list[_Leaf], row: int, obs: Tree) -> None:
+        value = obs
+        try:
+            for (leaf, shape), get in zip(leaves, self._getters, strict=True):
+                if not self.flat:
+                    value = get(obs)
+                # numbers fit what has no shape; NumPy would repeat whatever else is too small
+                if shape and getattr(value, "shape", None) != shape:
+                    self.check(obs, "step() or reset()")
+                leaf[row] = value
+        except ObservationError:
+            raise
+        except (TypeError, ValueError, LookupError) as error:
+            self.check(obs, "step() or reset()")
+            raise ObservationError(
+                f"step() or reset(): the observation is not made of numbers: {error}"
+            ) from error
+
     def check(self, obs: Tree, where: str) -> None:
-        """Once per environment: do structure and shapes fit the space?
+        """Once per environment: do structure, shapes and whole numbers fit the space?
 
         Raises:
             ObservationError: naming the part, what was expected and what came.
@@ -72,6 +91,19 @@ class ObsRows:
                     f"{where}: {name} has shape {shape}; expected {leaf.shape} from {describe(leaf)}: "
                     "change observation_space or what reset and step return"
                 )
+            _refuse_rounding(np.asarray(value), leaf, f"{where}: {name}")
+
+
+def _refuse_rounding(value: np.ndarray, leaf: Space[Any], where: str) -> None:
+    """Refuse numbers that would silently become others in whole numbers of the declared kind."""
+    kind = np.dtype(leaf.dtype)
+    if kind.kind in "iub" and value.dtype != kind and value.dtype.kind in "iuf":
+        changed = value[value.astype(kind) != value]
+        if changed.size:
+            raise ObservationError(
+                f"{where} has {changed.flat[0]!s}, which {describe(leaf)} cannot hold: "
+                "change the dtype of observation_space, or what reset and step return"
+            )
 
 
 def allocate(space: Space[Any], *lead: int) -> Tree:
@@ -81,6 +113,10 @@ def allocate(space: Space[Any], *lead: int) -> Tree:
     if isinstance(space, spaces.Tuple):
         return tuple(allocate(child, *lead) for child in space.spaces)
     return np.zeros((*lead, *(space.shape or ())), space.dtype)
+
+
+def _placed(tree: Tree) -> list[_Leaf]:
+    return [(leaf, leaf.shape[1:]) for leaf in tree_leaves(tree)]
 
 
 def _getters(space: Space[Any], get: Callable[[Any], Any] | None = None) -> list[Callable[[Any], Any]]:

@@ -32,6 +32,7 @@ from uniarena.envs.column import (
     base_get,
     base_set,
     begin,
+    episode_end,
     explain_step,
     frame_of,
     refuse_misfit,
@@ -128,11 +129,14 @@ class WorkerColumns:
             self.at = b
             try:
                 obs, value, terminated, truncated, info = step(own)
-            except ValueError as error:
+                over = terminated or truncated
+                if over:
+                    terminated, truncated, info = episode_end(self.envs[b], terminated, truncated, info)
+            except (ValueError, RuntimeError) as error:
                 raise explain_step(self.envs[b], error) from error
             reward[b] = value if type(value) in _NUMBERS else scalar_reward(value)
             self._terminated[b], self._truncated[b] = terminated, truncated
-            if terminated or truncated:
+            if over:
                 self._finals.write(b, obs)
                 progress[b] = STEPPED
                 obs = begin(self.envs[b], None, None)

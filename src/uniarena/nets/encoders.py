@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from uniarena.batch import Tree
 from uniarena.config import ConfigError, config
+from uniarena.envs.spaces import describe
 from uniarena.nets.cnn import NATURE_MIN_SIDE, ImpalaCNN, MinAtarCNN, NatureCNN
 from uniarena.nets.leaves import dotted, leaf_at, leaves
 
@@ -164,8 +165,12 @@ def build_encoder(
                 f"{name!r} is no leaf of the observation space; its leaves: {', '.join(map(repr, names))}.",
                 path=f"{where}.encoders.{name}",
             )
-    if not found:
-        raise ConfigError("the observation space has no leaf to look at but action masks.", path=where)
+    if not any(spaces.utils.flatdim(leaf) for _, leaf in found):
+        raise ConfigError(
+            f"the observation space has nothing to look at (action masks apart): it is {describe(space)}.",
+            path=where,
+            hint="give observations at least one number; a constant will do.",
+        )
     parts = []
     for (keys, leaf), name in zip(found, names, strict=True):
         own = per_key.get(name)
@@ -198,7 +203,7 @@ def large_inputs(space: Space[Any], obs: Tree, limit: float = 1e3) -> dict[str, 
     """
     found = {}
     for keys, leaf in leaves(space):
-        if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f":
+        if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" and spaces.utils.flatdim(leaf):
             largest = float(torch.as_tensor(leaf_at(obs, keys)).abs().max())
             if largest > limit:
                 found[dotted(keys)] = largest

@@ -96,8 +96,9 @@ class ObservationNormalizer(nn.Module):
         for keys, leaf in leaves(space):
             if isinstance(leaf, spaces.Box) and leaf.dtype.kind == "f" and dotted(keys) not in skip:
                 width = spaces.utils.flatdim(leaf)
-                self._slices[keys] = (size, size + width)
-                size += width
+                if width:
+                    self._slices[keys] = (size, size + width)
+                    size += width
         if not self._slices:
             raise ConfigError(
                 f"no float Box in the observations {describe(space)} to normalise; encoders scale images.",

@@ -2,11 +2,12 @@
 
 from uniarena.optim.minimize import Derived, LearnStep, LossFn, Minimize, NonFiniteError, React, global_norm
 from uniarena.optim.optimizer import Optimizer, OptimizerConfig, build_optimizer
-from uniarena.optim.schedules import Schedule, ScheduleConfig, make_schedule
+from uniarena.optim.schedules import LearningRate, Schedule, ScheduleConfig, make_schedule
 
 __all__ = [
     "Derived",
     "LearnStep",
+    "LearningRate",
     "LossFn",
     "Minimize",
     "NonFiniteError",

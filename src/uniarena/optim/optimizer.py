@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from uniarena.config import ConfigError, config
-from uniarena.optim.schedules import ScheduleConfig, make_schedule
+from uniarena.optim.schedules import LearningRate, ScheduleConfig, make_schedule
 from uniarena.registry import lookup
 
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -22,7 +22,7 @@ class OptimizerConfig:
     """How gradients become steps. Fields left empty take the type's own default."""
 
     type: str = "adam"  # adam, adamw, rmsprop, sgd, or module:Class of a torch optimiser
-    lr: float | ScheduleConfig | None = None  # None: learner.learning_rate
+    lr: LearningRate | None = None  # None: learner.learning_rate
     eps: float | None = (
         None  # added to the denominator; None: 1e-5 where the type has one, as PPO's authors set it
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
-from uniarena.config import config
+from uniarena.config import Between, config
 from uniarena.registry import lookup
 
 Schedule = Callable[[float], float]
@@ -19,6 +20,10 @@ class ScheduleConfig:
     type: str = "linear"  # constant, linear, cosine, or module:function of (progress, start, end)
     start: float  # value at the beginning of the run
     end: float = 0.0  # value at its end; `constant` ignores it
+
+
+LearningRate = Annotated[float | ScheduleConfig, Between(0.0, 1e6)]
+"""A number or a schedule, as configs declare it; below 0 it would climb, and an infinity is no rate."""
 
 
 def make_schedule(value: float | ScheduleConfig) -> Schedule:

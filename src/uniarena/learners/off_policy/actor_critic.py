@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.config import Between, ConfigError, config
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import Optimizer, OptimizerConfig, ScheduleConfig, build_optimizer
+from uniarena.optim import LearningRate, Optimizer, OptimizerConfig, build_optimizer
 from uniarena.policies.heads import Head
 from uniarena.policies.network import UserNetwork
 from uniarena.values.ensemble import EnsembleSpec
@@ -27,8 +27,8 @@ class ActorCriticConfig:
     Haarnoja et al. 2018 (arXiv:1812.05905), table 1; warm-up as in the authors' code.
     """
 
-    learning_rate: float | ScheduleConfig = 3e-4
-    policy_learning_rate: float | ScheduleConfig | None = None  # null: learning_rate
+    learning_rate: LearningRate = 3e-4
+    policy_learning_rate: LearningRate | None = None  # null: learning_rate
     gamma: Annotated[float, Between(0, 1)] = 0.99  # discount per environment step
     batch_size: Annotated[int, Between(1)] = 256  # rows of a gradient step
     n_step: Annotated[int, Between(1)] = 1  # rewards summed before bootstrapping
@@ -96,7 +96,7 @@ class Turns(nn.Module):
 
 
 def build_part_optimizer(
-    prefix: str, part: nn.Module, cfg: ActorCriticConfig, learning_rate: float | ScheduleConfig | None = None
+    prefix: str, part: nn.Module, cfg: ActorCriticConfig, learning_rate: LearningRate | None = None
 ) -> Optimizer:
     """The optimiser of one part of the model; Adam's ε is torch's own 1e-8, as in the papers of this family."""
     named: Iterable[tuple[str, Any]] = ((f"{prefix}.{name}", p) for name, p in part.named_parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import OptimizerConfig, ScheduleConfig
+from uniarena.optim import LearningRate, OptimizerConfig
 
 TARGET_EVERY_ENV_STEPS = 1_000
 
@@ -29,7 +29,7 @@ class DQNConfig:
     Mnih et al. 2015 (Nature 518:529), extended data table 1, has the same memory, batch and frequency.
     """
 
-    learning_rate: float | ScheduleConfig = 1e-4
+    learning_rate: LearningRate = 1e-4
     gamma: Annotated[float, Between(0.0, 1.0)] = 0.99  # discount per environment step
     batch_size: Positive = 32  # rows of one update
     learning_starts: Annotated[int, Between(0)] = 1_000  # env steps of random actions before the first update

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from uniarena.config import Between, ConfigError, config
 from uniarena.learners.off_policy.actor_critic import ActorCriticConfig
 from uniarena.learners.off_policy.estimates import Estimate, Expectation, TruncatedQuantiles
-from uniarena.optim import ScheduleConfig
+from uniarena.optim import LearningRate
 from uniarena.values.ensemble import EnsembleSpec
 
 
@@ -18,7 +18,7 @@ class SACConfig(ActorCriticConfig):
     alpha: Annotated[float, Between(0)] | Literal["auto"] = "auto"  # auto: adapted to target_entropy
     alpha_init: Annotated[float, Between(0, above=True)] = 1.0  # first value of alpha: auto
     alpha_bounds: tuple[float, float] = (1e-6, 100.0)  # least and largest value of alpha: auto
-    alpha_learning_rate: float | ScheduleConfig | None = None  # null: learning_rate
+    alpha_learning_rate: LearningRate | None = None  # null: learning_rate
     target_entropy: float | Literal["auto"] = (
         "auto"  # nats, of actions scaled to [-1, 1]; auto: -dimension, or half of the most that discrete ones have
     )

@@ -26,7 +26,7 @@ from uniarena.learners.off_policy.actor_critic import (
 from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, smoothing_noise
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
-from uniarena.optim import Derived, Minimize, ScheduleConfig
+from uniarena.optim import Derived, LearningRate, Minimize
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_deterministic_actor_q
 from uniarena.values.critic_backprop import critic_backprop
@@ -36,7 +36,7 @@ from uniarena.values.critic_backprop import critic_backprop
 class TD3Config(ActorCriticConfig):
     """The paper's supplement C, with the network and batch of the authors' later code."""
 
-    learning_rate: float | ScheduleConfig = 1e-3
+    learning_rate: LearningRate = 1e-3
     policy_delay: Annotated[int, Between(1)] = 2
     policy_reduce: Literal["min", "mean", "first"] = "first"
     target_noise: Annotated[float, Between(0)] = 0.2  # smooths target actions; in half widths of the bounds

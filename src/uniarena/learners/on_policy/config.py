@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from uniarena.config import ConfigError, config
-from uniarena.optim import OptimizerConfig, ScheduleConfig
+from uniarena.config import Between, ConfigError, config
+from uniarena.optim import LearningRate, OptimizerConfig, ScheduleConfig
 
 POSITIVE = (
     *("n_steps", "train_batch_size", "batch_size", "n_epochs", "bootstrap_steps", "sequence_length"),
@@ -22,7 +22,7 @@ class PolicyGradientConfig:
     PPO".
     """
 
-    learning_rate: float | ScheduleConfig = 3e-4
+    learning_rate: LearningRate = 3e-4
     gamma: float = 0.99  # discount per environment step
     n_steps: int = 2048  # rows of every environment in one rollout
     train_batch_size: int | None = None  # environment steps gathered for one update; None: one rollout
@@ -34,9 +34,9 @@ class PolicyGradientConfig:
     normalize_advantage: bool = True  # mean 0, standard deviation 1 over the rollout
     ratio: Literal["joint", "atom"] = "joint"  # one ratio per decision, or one per action dimension
     clip: Literal["none", "hard", "dual"] = "hard"
-    clip_range: float | ScheduleConfig = 0.2
+    clip_range: Annotated[float | ScheduleConfig, Between(0)] = 0.2
     dual_clip: float = 3.0  # clip: dual; the most that a bad action can count, in advantages
-    vf_coef: float = 0.5  # weight of the value loss
+    vf_coef: Annotated[float, Between(0)] = 0.5  # weight of the value loss
     value_loss: Literal["mse", "huber"] = "mse"
     value_clip: float | None = (
         None  # furthest that a value may move in one update, in units of return; None: free

@@ -8,7 +8,7 @@ from uniarena.config import config
 from uniarena.learners.base import Preset
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
-from uniarena.optim import OptimizerConfig, ScheduleConfig
+from uniarena.optim import LearningRate, OptimizerConfig
 
 
 @config
@@ -27,7 +27,7 @@ class A2CConfig(PolicyGradientConfig):
     al. 2017 (arXiv:1708.05144).
     """
 
-    learning_rate: float | ScheduleConfig = 7e-4
+    learning_rate: LearningRate = 7e-4
     n_steps: int = 5
     batch_size: int | None = None
     n_epochs: int = 1
