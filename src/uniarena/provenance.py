@@ -96,7 +96,7 @@ def _own_folder(folder: Path) -> Path:
         raise ConfigError(
             f"{folder} is not empty; a run needs a folder of its own",
             path="experiment.run_dir",
-            hint=f"continue the run in it with `uniarena resume {folder}`, or name another folder",
+            hint=f"continue the run in it with `uniarena resume {shlex.quote(str(folder))}`, or name another folder",
         )
     folder.mkdir(parents=True, exist_ok=True)
     return folder

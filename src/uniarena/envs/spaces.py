@@ -87,6 +87,17 @@ def refuse_unsupported(space: Space[Any], where: str, encodable: bool = False) -
     Raises:
         ConfigError: an unsupported leaf, with the way out.
     """
+    paths = [path for path, _ in leaf_spaces(space)]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None or not _one_kind_of_keys(space):
+        said = (
+            "has keys of several types" if twice is None else f"has two parts that are both called {twice!r}"
+        )
+        raise ConfigError(
+            f"the {where} {said}: it is {describe(space)}",
+            path="environment.id",
+            hint="give its parts names that are text, and differ also where dots stand between nested ones",
+        )
     for path, leaf in leaf_spaces(space):
         if isinstance(leaf, LEAVES) or (encodable and encoder_for(leaf) is not None):
             continue
@@ -109,6 +120,30 @@ def refuse_unsupported(space: Space[Any], where: str, encodable: bool = False) -
             path="environment.id",
             hint=hint,
         )
+
+
+def _one_kind_of_keys(space: Space[Any]) -> bool:
+    """Whether the keys of every Dict are all of one type, so that they have an order."""
+    if not isinstance(space, (spaces.Dict, spaces.Tuple)):
+        return True
+    inner = list(space.spaces.values()) if isinstance(space, spaces.Dict) else list(space.spaces)
+    kinds = {type(key) for key in space.spaces} if isinstance(space, spaces.Dict) else set()
+    return len(kinds) <= 1 and all(_one_kind_of_keys(child) for child in inner)
+
+
+def outside(space: Space[Any], values: np.ndarray) -> Any | None:
+    """The first of some values `[…, *shape]` that a Discrete or MultiDiscrete space does not have; None: it has all.
+
+    Other spaces have bounds that many environments overstep, which is for the checker to tell.
+    """
+    if isinstance(space, spaces.Discrete):
+        low, count = space.start, space.n
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, count = space.start, space.nvec
+    else:
+        return None
+    bad = (values < low) | (values >= low + count) | (values != np.floor(values))
+    return values[bad].flat[0] if bad.any() else None
 
 
 def storage_space(space: Space[Any]) -> Space[Any]:

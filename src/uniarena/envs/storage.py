@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from uniarena.batch import Tree, tree_leaves
-from uniarena.envs.spaces import describe, leaf_spaces, storage_space
+from uniarena.envs.spaces import describe, leaf_spaces, outside, storage_space
 
 _Leaf = tuple[np.ndarray, tuple[int, ...]]  # memory of one leaf, and the shape of a row of it
 
@@ -91,11 +91,17 @@ class ObsRows:
                     f"{where}: {name} has shape {shape}; expected {leaf.shape} from {describe(leaf)}: "
                     "change observation_space or what reset and step return"
                 )
-            _refuse_rounding(np.asarray(value), leaf, f"{where}: {name}")
+            _refuse_misfit(np.asarray(value), leaf, f"{where}: {name}")
 
 
-def _refuse_rounding(value: np.ndarray, leaf: Space[Any], where: str) -> None:
-    """Refuse numbers that would silently become others in whole numbers of the declared kind."""
+def _refuse_misfit(value: np.ndarray, leaf: Space[Any], where: str) -> None:
+    """Refuse numbers that would silently become others in whole numbers of the declared kind, or are no class."""
+    odd = outside(leaf, value) if value.dtype.kind in "iuf" else None
+    if odd is not None:
+        raise ObservationError(
+            f"{where} has {odd}, which {describe(leaf)} does not have: "
+            "change observation_space, or what reset and step return"
+        )
     kind = np.dtype(leaf.dtype)
     if kind.kind in "iub" and value.dtype != kind and value.dtype.kind in "iuf":
         changed = value[value.astype(kind) != value]
