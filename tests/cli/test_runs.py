@@ -166,6 +166,15 @@ def test_a_video_of_what_gives_no_pictures_is_refused(ua) -> None:
     assert "gives no picture" in told.err
 
 
+@pytest.mark.parametrize(
+    "asks", ["environment.wrappers=[record_video]", "callbacks=[{type: video, every_env_steps: 64}]"]
+)
+def test_videos_of_what_gives_no_pictures_are_refused_before_training(ua, asks: str) -> None:
+    told = ua("train", "small.yaml", f"environment.id={US}:Walk", asks, "--run-dir", "here")
+    assert told.code == 2 and "gives no picture to record" in told.err
+    assert not Path("here").exists()
+
+
 def test_videos_of_a_run_go_into_its_folder(ua) -> None:
     told = ua(
         "train",

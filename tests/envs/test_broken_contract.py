@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.fakes.envs import CounterEnv, SpaceEnv
+from tests.fakes.envs import CounterEnv, CounterVectorEnv, SpaceEnv
 from uniarena.envs import make_env
 from uniarena.envs.column import StepError
 from uniarena.envs.notices import UniArenaNotice
@@ -78,7 +78,7 @@ def test_the_info_of_an_end_must_be_a_dict() -> None:
     [
         (spaces.Box(0, 10, (2,), np.int64), np.array([0.5, 2.0])),
         (spaces.Box(0, 255, (2,), np.uint8), np.array([300, 2])),
-        (spaces.Discrete(3), 1.5),
+        (spaces.MultiBinary(2), np.array([0.5, 1.0])),
     ],
 )
 def test_numbers_that_whole_numbers_would_round_are_refused(space: spaces.Space, value: Any) -> None:
@@ -103,3 +103,46 @@ def test_one_environment_that_cannot_be_closed_keeps_none_from_it() -> None:
     with pytest.warns(UniArenaNotice, match="close.. of environment . of Stuck raised RuntimeError: no conn"):
         env.close()
     assert len(closed) == 2
+
+
+class _OddVector(CounterVectorEnv):
+    part, value = 0, None
+
+    def step(self, actions: Any) -> Any:
+        result = list(super().step(actions))
+        result[self.part] = self.value
+        return tuple(result)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "said"),
+    [
+        (0, np.zeros(2, np.float32), r"observation has shape \(2,\); expected \(2, 1\), 2 of Box"),
+        (0, np.zeros((1, 1), np.float32), r"observation has shape \(1, 1\); expected \(2, 1\)"),
+        (1, np.zeros((2, 1)), r"rewards of shape \(2, 1\); expected \(2,\)"),
+        (1, 1.0, r"rewards of shape \(\); expected \(2,\)"),
+        (2, False, r"terminated of shape \(\)"),
+        (3, np.zeros(3, bool), r"truncated of shape \(3,\)"),
+        (4, None, "did not return the five values"),
+    ],
+)
+def test_what_a_vector_environment_returns_is_held_against_the_contract(
+    part: int, value: Any, said: str
+) -> None:
+    class Odd(_OddVector):
+        pass
+
+    Odd.part, Odd.value = part, value
+    env = make_env(Odd(2))
+    env.reset()
+    with pytest.raises((StepError, ObservationError), match=said):
+        env.step(_actions(env))
+
+
+def test_a_vector_environment_that_cannot_be_closed_is_told_of() -> None:
+    class Stuck(CounterVectorEnv):
+        def close(self, **kwargs: Any) -> None:
+            raise RuntimeError("no connection")
+
+    with pytest.warns(UniArenaNotice, match="Stuck raised RuntimeError"):
+        make_env(Stuck(2)).close()

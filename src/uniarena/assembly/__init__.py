@@ -15,7 +15,7 @@ import torch
 
 from uniarena import checkpoint
 from uniarena.agent import Agent
-from uniarena.assembly.environment import build_env, cannot_be_made, from_reset
+from uniarena.assembly.environment import build_env, cannot_be_made, from_reset, refuse_undrawn
 from uniarena.batch import tree_leaves
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
@@ -273,6 +273,7 @@ def build_trainer(
 ) -> tuple[Trainer, list[str]]:
     """Everything assembled, and notices for the user. `check` comes first."""
     with exp.locating():
+        refuse_undrawn(exp)
         env = build_env(exp, training=True)
         try:
             agent = build_agent(exp, env)

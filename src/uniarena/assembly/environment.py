@@ -11,6 +11,8 @@ from typing import Any
 from uniarena.config import ConfigError, Experiment, Section
 from uniarena.envs import WorkerError, make_env
 from uniarena.envs.protocol import Env
+from uniarena.envs.wrappers import record_video
+from uniarena.seeding import preserved_globals
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -55,6 +57,25 @@ def build_env(
             if not draws or error.path != "environment.kwargs.render_mode":
                 raise
             return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
+
+
+def refuse_undrawn(exp: Experiment) -> None:
+    """Refuse to record an environment that gives no picture, before training and not at the first evaluation.
+
+    Raises:
+        ConfigError: it gives none.
+    """
+    section = {"type": "record_video"}
+    wrapped = any(wrapper["type"] == section["type"] for wrapper in exp.environment.wrappers)
+    if not wrapped and all(callback["type"] != "video" for callback in exp.callbacks):
+        return
+    where = "environment.wrappers.record_video" if wrapped else "callbacks.video"
+    with exp.locating(), preserved_globals():
+        env = build_env(exp, 1, extra=() if wrapped else (Section(section),))
+        try:
+            record_video.refuse_undrawn(env, where)
+        finally:
+            env.close()
 
 
 def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:

@@ -20,7 +20,7 @@ manifest is whole or damaged later, never half written. Arrays and tensors come 
 the CPU.
 """
 
-from uniarena.checkpoint.codec import Segment
+from uniarena.checkpoint.codec import Segment, refuse_unsavable
 from uniarena.checkpoint.files import save
 from uniarena.checkpoint.find import locate, newest, remove, sweep
 from uniarena.checkpoint.lock import locked
@@ -38,6 +38,7 @@ __all__ = [
     "newest",
     "read_meta",
     "rebuilding",
+    "refuse_unsavable",
     "remove",
     "save",
     "sweep",

@@ -115,6 +115,11 @@ def encode(value: Any, path: str, aside: Aside) -> Any:
     raise _unsavable(value, path, "turn it into dicts, lists, tuples, numbers, strings, arrays or tensors")
 
 
+def refuse_unsavable(value: Any, path: str) -> None:
+    """Raise the TypeError of `encode`, if there is one, and nothing else."""
+    encode(value, path, Aside())
+
+
 def _encode_segment(value: Segment, path: str, aside: Aside) -> dict[str, Any]:
     inside = Aside()
     items = {name: encode(item, name, inside) for name, item in value.items()}

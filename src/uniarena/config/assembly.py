@@ -50,6 +50,13 @@ def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> 
         found = name
     else:
         raise ConfigError(f"expected the name of a {kind}, got {given(name)}", join(path, "type"), where)
+    if not callable(found) or (kind == "learner" and not hasattr(found, "default_parts")):
+        raise ConfigError(
+            f"{name} is no {kind}: it is {found!r}",
+            join(path, "type"),
+            where,
+            "name a subclass of uniarena.Learner" if kind == "learner" else "name a class",
+        )
     keys = section.without("type")
     schema = getattr(found, "Config", None)
     if schema is not None:

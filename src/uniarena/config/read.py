@@ -32,15 +32,23 @@ def read(source: str | Path | Mapping[str, Any]) -> Section:
     if not isinstance(source, str | Path):
         raise ConfigError(f"expected a file, a recipe or a map; got {type(source).__name__}")
     path = _resolve(str(source))
+    return from_text(text_of(path, str(source)), _shown(path), is_json=path.suffix == ".json")
+
+
+def text_of(path: Path, name: str) -> str:
+    """What stands in a config file.
+
+    Raises:
+        ConfigError: it cannot be read, or is no text.
+    """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{source} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8"
+            f"{name} is not UTF-8 text: {error.reason} at byte {error.start}", hint="save it as UTF-8"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{source} cannot be read: {error.strerror}") from None
-    return from_text(text, _shown(path), is_json=path.suffix == ".json")
+        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
 
 
 def read_override(text: str) -> Section:

@@ -184,6 +184,8 @@ def _from_factory(make: Callable[..., Any], env_id: str, order: _Order) -> Env:
 
 def _from_list(entries: list[Any], order: _Order) -> Env:
     """One function or object per column."""
+    if not entries:
+        raise ConfigError("an empty list of environments was given", path="environment.id", hint="list some")
     if order.num_envs not in (1, len(entries)):
         raise ConfigError(
             f"num_envs is {order.num_envs}, but {len(entries)} environments are listed",

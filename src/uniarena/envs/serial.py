@@ -88,6 +88,10 @@ class SerialEnvs:
         """One step of every column with the policy's own actions `[B, …]`."""
         action = self.action_map(action)
         actions = action if isinstance(action, np.ndarray) else by_column(action, self.num_envs)
+        if len(actions) != self.num_envs:
+            raise ValueError(
+                f"{len(actions)} actions were given for {self.num_envs} environments of {self.env_id}"
+            )
         rewards: list[Any] = []
         told: list[tuple[int, Any]] = []
         ended: list[tuple[int, Tree, bool, bool]] = []

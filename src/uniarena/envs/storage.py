@@ -35,6 +35,7 @@ class ObsRows:
         self.tree: Tree = allocate(self.space, num_envs) if tree is None else tree
         self._leaves = _placed(self.tree)
         self._getters = _getters(space)
+        self._leaf_spaces = leaf_spaces(self.space)
         self.flat = not isinstance(space, (spaces.Dict, spaces.Tuple))
 
     def write(self, column: int, obs: Tree) -> None:
@@ -69,13 +70,32 @@ class ObsRows:
                 f"step() or reset(): the observation is not made of numbers: {error}"
             ) from error
 
+    def check_rows(self, obs: Tree, where: str) -> None:
+        """Do the observations of all columns at once have the shapes `[B, …]`?
+
+        Raises:
+            ObservationError: naming the part.
+        """
+        for (leaf, _), get, (path, space) in zip(self._leaves, self._getters, self._leaf_spaces, strict=True):
+            try:
+                shape = np.shape(get(obs))
+            except (LookupError, TypeError, ValueError):
+                shape = None
+            if shape != leaf.shape:
+                name = f"observation[{path!r}]" if path else "observation"
+                raise ObservationError(
+                    f"{where}: {name} {'is missing' if shape is None else f'has shape {shape}'}; expected "
+                    f"{leaf.shape}, {leaf.shape[0]} of {describe(space)}: "
+                    "change single_observation_space or what reset and step return"
+                )
+
     def check(self, obs: Tree, where: str) -> None:
         """Once per environment: do structure, shapes and whole numbers fit the space?
 
         Raises:
             ObservationError: naming the part, what was expected and what came.
         """
-        for (path, leaf), get in zip(leaf_spaces(self.space), self._getters, strict=True):
+        for (path, leaf), get in zip(self._leaf_spaces, self._getters, strict=True):
             name = f"observation[{path!r}]" if path else "observation"
             try:
                 value = get(obs)

@@ -40,7 +40,7 @@ from torch import Tensor
 from uniarena.batch import Tree, tree_map
 from uniarena.config import ConfigError
 from uniarena.envs.actions import ActionMap
-from uniarena.envs.column import base_set
+from uniarena.envs.column import base_set, close_quietly
 from uniarena.envs.info import METRICS, SUCCESS
 from uniarena.envs.masks import MaskSource, find_source, masked_space, with_mask
 from uniarena.envs.native import load_native, native_state
@@ -139,7 +139,8 @@ class TensorEnvs:
         """Close the simulator, where it can be closed; again is harmless."""
         if not self._closed:
             self._closed = True
-            getattr(self.sim, "close", lambda: None)()
+            if hasattr(self.sim, "close"):
+                close_quietly(self.sim, self.env_id)
 
     def render(self) -> np.ndarray | None:
         """A picture, where the simulator draws."""

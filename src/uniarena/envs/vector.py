@@ -10,6 +10,7 @@ The set of real transitions is the same in all three.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from uniarena.batch import Tree, tree_map
 from uniarena.envs.actions import ActionMap
-from uniarena.envs.column import env_seeds
+from uniarena.envs.column import StepError, env_seeds
 from uniarena.envs.faults import WorkerError, describe_loss
 from uniarena.envs.info import reduce_infos, reduce_vector_info
 from uniarena.envs.masks import VectorMasks, find_source, masked_space
@@ -97,6 +98,7 @@ class VectorEnvs:
         rows = None if mask is None or np.all(mask) else np.array(mask, bool)
         if rows is None:
             obs, info = self._guard("reset", seed=self._seeds(seed), options=options)
+            self._given.check_rows(obs, f"reset() of {self.env_id}")
             self._ended = self._none
             self._obs = self._seen(obs, info, self._none)
             return self._obs
@@ -110,9 +112,22 @@ class VectorEnvs:
 
     def step(self, action: Tree) -> Step:
         """One step of every column with the policy's own actions `[B, …]`."""
-        obs, reward, terminated, truncated, info = self._guard("step", self.action_map(action))
+        result = self._guard("step", self.action_map(action))
+        if not isinstance(result, (tuple, list)) or len(result) != 5 or not isinstance(result[4], Mapping):
+            raise StepError(
+                f"step() of {self.env_id} did not return the five values (observations, rewards, terminated, "
+                f"truncated, info dict)"
+            )
+        obs, reward, terminated, truncated, info = result
         reward, terminated = np.array(reward, np.float32), np.array(terminated, bool)
         truncated = np.array(truncated, bool)
+        for name, row in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
+            if row.shape != self._none.shape:
+                raise StepError(
+                    f"step() of {self.env_id} returned {name} of shape {row.shape}; expected {self._none.shape}, "
+                    "one for each environment"
+                )
+        self._given.check_rows(obs, f"step() of {self.env_id}")
         return self._normalise(obs, (reward, terminated, truncated), info)
 
     def close(self) -> None:

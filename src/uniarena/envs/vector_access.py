@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
-from uniarena.envs.column import base_call, base_get, base_set, frame_of
+from uniarena.envs.column import base_call, base_get, base_set, close_quietly, frame_of
 from uniarena.envs.native import load_native, native_state
 
 
@@ -102,7 +102,7 @@ class VectorAccess:
     def close(self, broken: bool) -> None:
         """Close it; worker processes that no longer answer are terminated."""
         if not self.processes:
-            self.vector.close()
+            close_quietly(self.vector, type(self.base).__name__)
             return
         alive = all(process.is_alive() for process in self.base.processes)
         if broken or not alive:

@@ -37,6 +37,10 @@ def find_class(network: Any, where: str) -> Callable[..., Any]:
         found: Callable[..., Any] = lookup("network", network)
     except RegistryError as error:
         raise ConfigError(str(error.args[0]), path=where, hint=error.hint) from error
+    if not callable(found):
+        raise ConfigError(
+            f"{network} is no class, it is {found!r}.", path=where, hint="name a torch.nn.Module."
+        )
     return found
 
 

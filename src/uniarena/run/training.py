@@ -254,8 +254,9 @@ def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
 
 def read(config: Source | Sequence[Source], overrides: Sequence[str] = ()) -> Experiment:
     """Load and check a configuration."""
-    sources = [config] if isinstance(config, (str, Path, Mapping)) else list(config)
-    return load(sources, list(overrides))
+    several = isinstance(config, Sequence) and not isinstance(config, str)
+    sources: Any = list(config) if several else [config]  # type: ignore[arg-type]
+    return load(sources, [overrides] if isinstance(overrides, str) else list(overrides))
 
 
 def new_folder(exp: Experiment, name: str, run_dir: str | Path | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from uniarena.batch import Rollout
+from uniarena.config import ConfigError
 from uniarena.optim import LearnStep, NonFiniteError
 from uniarena.sampling import Episode
 
@@ -136,6 +138,30 @@ class ExceptionRaised:
 
     method: ClassVar[str] = "on_exception"
     error: BaseException
+
+
+def listening(callbacks: Iterable[Any]) -> list[Any]:
+    """Callbacks as a list.
+
+    Raises:
+        ConfigError: one of them is a class, or has none of the methods of a callback, and would never be called.
+    """
+    found = list(callbacks)
+    methods = {globals()[name].method for name in __all__} | {"state_dict"}
+    for index, callback in enumerate(found):
+        if isinstance(callback, type) or not any(hasattr(callback, name) for name in methods):
+            name = callback.__name__ if isinstance(callback, type) else repr(callback)
+            said = (
+                "is a class"
+                if isinstance(callback, type)
+                else "has no method of a callback, such as on_update_end"
+            )
+            raise ConfigError(
+                f"the callback {name} {said}",
+                path=f"callbacks.{index}",
+                hint="give objects that were made from your class; those that the config knows are named in it",
+            )
+    return found
 
 
 WITHIN = (

@@ -64,7 +64,7 @@ class Trainer:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
         self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
-        self.callbacks = list(callbacks)
+        self.callbacks = events.listening(callbacks)
         due = [
             getattr(getattr(callback, "cfg", None), "every_env_steps", None) for callback in self.callbacks
         ]

@@ -40,6 +40,20 @@ class RecordVideoConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more", path=name)
 
 
+def refuse_undrawn(env: Env, where: str) -> None:
+    """Refuse to record what surely cannot be drawn, before it is reset.
+
+    Raises:
+        ConfigError: as `picture`.
+    """
+    try:
+        picture(env, where)
+    except ConfigError:
+        raise
+    except Exception:  # it may draw once it is reset
+        return
+
+
 class VideoWriter(Protocol):
     """Takes one frame after another; a file is complete after `close`."""
 

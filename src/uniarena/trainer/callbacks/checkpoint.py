@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
-from uniarena.config import Between, config
+from uniarena.config import Between, ConfigError, config
 from uniarena.envs.faults import WorkerError
 from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.retention import Shelf
@@ -89,6 +89,7 @@ class Checkpoint:
         self._saved_time = self.clock()
         if trainer.run_dir is None:
             return
+        refuse_unsavable(trainer.callbacks)
         checkpoint.sweep(trainer.run_dir / "checkpoints")
         here = trainer.run_dir / "checkpoints" / str(trainer.counters.env_steps)
         if (
@@ -174,3 +175,19 @@ class Checkpoint:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._every.load_state_dict(state["every"])
         self.best_value = state["best_value"]
+
+
+def refuse_unsavable(callbacks: Sequence[Any]) -> None:
+    """Find a callback whose state no checkpoint can hold before training, and not at the first checkpoint.
+
+    Raises:
+        ConfigError: naming it, and what in its state.
+    """
+    for index, callback in enumerate(callbacks):
+        if hasattr(callback, "state_dict"):
+            try:
+                checkpoint.refuse_unsavable(callback.state_dict(), "state_dict()")
+            except TypeError as error:
+                raise ConfigError(
+                    f"{type(callback).__name__} cannot be saved: {error}", path=f"callbacks.{index}"
+                ) from None

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from uniarena.config import Between, config
-from uniarena.envs.wrappers.record_video import picture
 from uniarena.sampling.evaluation import evaluate_agent
 from uniarena.seeding import preserved_globals
 from uniarena.trainer.callbacks.frequency import Every
@@ -45,17 +44,8 @@ class Video:
         self._recorded_at = -1
 
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
-        if trainer.run_dir is None:
-            return
-        with preserved_globals():  # where no picture can be made, it is said now and not after hours
-            env = trainer.env_factory(
-                num_envs=1, seed=0, wrappers=[{"type": "record_video", "max_videos": 0}]
-            )
-            try:
-                env.reset()
-                picture(env, "callbacks.video")
-            finally:
-                env.close()
+        if trainer.run_dir is not None:
+            _ = trainer.env_factory  # where none can be made, it is said now and not after hours
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         if self._every.due(trainer.counters.env_steps):
