@@ -95,7 +95,7 @@ class SerialEnvs:
         rewards: list[Any] = []
         told: list[tuple[int, Any]] = []
         ended: list[tuple[int, Tree, bool, bool]] = []
-        write = self._rows.write
+        leaf, shape = self._rows.only
         for b, (step, own) in enumerate(zip(self._steps, actions, strict=True)):
             try:
                 obs, reward, terminated, truncated, info = step(own)
@@ -111,10 +111,10 @@ class SerialEnvs:
                 info = {**info, **self._scores[b].at_end()}
             if info and reports(info):
                 told.append((b, info))
-            try:
-                write(b, obs)
-            except ObservationError as error:
-                self._blame(error, b)
+            if leaf is not None and obs.__class__ is np.ndarray and obs.shape == shape:
+                leaf[b] = obs  # the common case, which need not cost a call
+            else:
+                self._store(b, obs)
         try:
             sum(rewards)  # None and texts, which NumPy would take for numbers, are no summands
             self._reward[:] = rewards
@@ -182,6 +182,12 @@ class SerialEnvs:
             error.add_note(f"in reset() of environment {b} of {self.env_id}")
             raise
         return obs
+
+    def _store(self, b: int, obs: Tree) -> None:
+        try:
+            self._rows.write(b, obs)
+        except ObservationError as error:
+            self._blame(error, b)
 
     def _take_rewards(self, rewards: list[Any]) -> None:
         for b, reward in enumerate(rewards):

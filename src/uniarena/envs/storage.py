@@ -38,6 +38,11 @@ class ObsRows:
         self._leaf_spaces = leaf_spaces(self.space)
         self.flat = not isinstance(space, (spaces.Dict, spaces.Tuple))
 
+    @property
+    def only(self) -> tuple[np.ndarray | None, tuple[int, ...]]:
+        """Memory and shape of a row where an observation is one array; else no memory."""
+        return self._leaves[0] if self.flat else (None, ())
+
     def write(self, column: int, obs: Tree) -> None:
         """Copy one observation into a column.
 
@@ -76,6 +81,8 @@ class ObsRows:
         Raises:
             ObservationError: naming the part.
         """
+        if self.flat and obs.__class__ is np.ndarray and obs.shape == self._leaves[0][0].shape:
+            return
         for (leaf, _), get, (path, space) in zip(self._leaves, self._getters, self._leaf_spaces, strict=True):
             try:
                 shape = np.shape(get(obs))
