@@ -12,7 +12,6 @@ from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, dump, from_text, load
 from uniarena.config.errors import Faults
-from uniarena.config.read import text_of
 from uniarena.config.section import REDACTED, find
 from uniarena.run.changes import Change, find_changes, schedules_moved
 from uniarena.run.compare import change_line, differences, filled, told
