@@ -87,11 +87,16 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "adamw": "torch.optim:AdamW",
         "rmsprop": "torch.optim:RMSprop",
         "sgd": "torch.optim:SGD",
+        "sam": "uniarena.optim.sharpness:SharpnessAware",
     },
     "schedule": {
         "constant": "uniarena.optim.schedules:constant",
         "linear": "uniarena.optim.schedules:linear",
         "cosine": "uniarena.optim.schedules:cosine",
+        "exponential": "uniarena.optim.schedules:exponential",
+        "warm_restarts": "uniarena.optim.schedules:warm_restarts",
+        "kl_adaptive": "uniarena.optim.schedules:KLAdaptive",
+        "plateau": "uniarena.optim.schedules:Plateau",
     },
     "callback": {
         "checkpoint": f"{_CALLBACKS}.checkpoint:Checkpoint",

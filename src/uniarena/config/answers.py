@@ -56,15 +56,13 @@ _LATER = {
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
     "learner": (
-        "trpo impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
+        "impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
     "network": (
         "lstm gru rnn MlpLstmPolicy CnnLstmPolicy MlpGruPolicy transformer gtrxl gnn graph gcn gat deep_sets"
     ),
     "bonus": "ngu",
-    "optimizer": "sam sampo",
-    "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
     "callback": "wandb WandbCallback mlflow MlflowCallback self_play optuna pruning",
     "logger": "wandb weights_and_biases WandbLogger mlflow MlflowLogger",
 }

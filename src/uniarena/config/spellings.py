@@ -243,6 +243,13 @@ COMPONENT = {
         "lr": "learning_rate",
         "eps": "epsilon, adam_eps, adam_epsilon, optimizer_eps",
         "weight_decay": "wd, l2",
+        "rho": "sam_rho",
+        "base": "base_optimizer, inner",
+        "accumulate": (
+            "gradient_accumulation_steps, grad_accumulation_steps, accumulation_steps, accumulate_grad_batches, "
+            "gradient_accumulation"
+        ),
+        "agc": "adaptive_gradient_clipping, agc_clip, clip_factor",
     },
     "schedule": {
         "type": "name, kind, schedule",
@@ -298,6 +305,10 @@ NAMES = {
         "constant": "fixed",
         "linear": "linear_decay, anneal, linear_anneal",
         "cosine": "cosine_annealing, cosine_decay",
+        "exponential": "exponential_decay, exp, exp_decay",
+        "warm_restarts": "cosine_warm_restarts, cosine_annealing_warm_restarts, sgdr",
+        "kl_adaptive": "kl_adaptive_lr, adaptive, adaptive_kl",
+        "plateau": "reduce_on_plateau, reduce_lr_on_plateau",
     },
     "callback": {
         "evaluate": "eval, evaluation, evaluator",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.config import Between, ConfigError, config
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import Optimizer, OptimizerConfig, ScheduleConfig, build_optimizer
+from uniarena.optim import GradNorm, Optimizer, OptimizerConfig, ScheduleConfig, build_optimizer
 from uniarena.policies.heads import Head
 from uniarena.policies.network import UserNetwork
 from uniarena.values.ensemble import EnsembleSpec
@@ -49,7 +49,7 @@ class ActorCriticConfig:
     dropout: float = 0.0  # share of the critics' hidden units dropped, in targets and losses
     target_clip: tuple[float, float] | None = None  # least and largest bootstrapped target; null: free
     td_clip: Positive | None = None  # TD errors beyond it count linearly (Huber); null: squared throughout
-    max_grad_norm: Positive | None = None  # longest global gradient; null: no clipping
+    max_grad_norm: GradNorm = None  # longest global gradient, or {policy: …, value: …}; null: no clipping
     optimizer: OptimizerConfig = OptimizerConfig()
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ def build_part_optimizer(
     """The optimiser of one part of the model; Adam's ε is torch's own 1e-8, as in the papers of this family."""
     named: Iterable[tuple[str, Any]] = ((f"{prefix}.{name}", p) for name, p in part.named_parameters())
     optimizer = cfg.optimizer
-    if optimizer.eps is None and optimizer.type in ("adam", "adamw"):
+    if optimizer.eps is None and optimizer.stepping in ("adam", "adamw"):
         optimizer = replace(optimizer, eps=1e-8)
     return build_optimizer(named, optimizer, cfg.learning_rate if learning_rate is None else learning_rate)
 

@@ -49,7 +49,8 @@ class DQN(Learner):
         super().__init__(model, cfg, minimize, rng)
         network = model.network
         self.target = Target(network, cfg.tau, cfg.target_interval)
-        self.optimizer = build_optimizer(network.named_parameters(), cfg.optimizer, cfg.learning_rate)
+        named = network.named_parameters()
+        self.optimizer = build_optimizer(named, cfg.optimizer, cfg.learning_rate, part="value")
         self._noisy = noisy_layers(network, self.target)
         self._by_hand = q_backprop(network)
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes

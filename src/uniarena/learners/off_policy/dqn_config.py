@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import OptimizerConfig, ScheduleConfig
+from uniarena.optim import GradNorm, OptimizerConfig, ScheduleConfig
 
 TARGET_EVERY_ENV_STEPS = 1_000
 
@@ -55,7 +55,7 @@ class DQNConfig:
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
-    max_grad_norm: Annotated[float, Between(0.0, above=True)] | None = 10.0  # null: no clipping
+    max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
     optimizer: AdamConfig = AdamConfig()
 
     def __post_init__(self) -> None:

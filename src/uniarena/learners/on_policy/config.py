@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from uniarena.config import ConfigError, config
-from uniarena.optim import OptimizerConfig, ScheduleConfig
+from uniarena.optim import GradNorm, OptimizerConfig, ScheduleConfig
 
 POSITIVE = (
     *("n_steps", "train_batch_size", "batch_size", "n_epochs", "bootstrap_steps", "sequence_length"),
-    *("dual_clip", "value_clip", "max_grad_norm", "target_kl"),
+    *("dual_clip", "value_clip", "target_kl"),
 )
 FRACTIONS = ("gamma", "gae_lambda")
 
@@ -43,7 +43,7 @@ class PolicyGradientConfig:
     )
     ent_coef: float | ScheduleConfig = 0.0  # weight of the entropy bonus
     target_kl: float | None = None  # stop the epochs once a minibatch's KL exceeds 1.5 × this; None: never
-    max_grad_norm: float | None = 0.5  # longest global gradient; None: no clipping
+    max_grad_norm: GradNorm = 0.5  # longest global gradient, or {policy: …, value: …}; null: no clipping
     sequence_length: int = 16  # rows of the sequences that recurrent policies are trained on
     optimizer: OptimizerConfig = OptimizerConfig()
 
