@@ -192,7 +192,9 @@ class Agent:
             kind = lookup("bonus", section["type"])
             cfg = parse(kind.Config, _fields(section), "agent.intrinsic")
             bonus = kind(*spaces, cfg, streams.torch(f"bonus/{index}"))
-            if isinstance(bound := self.learner.minimize.max_grad_norm, Mapping) and hasattr(bonus, "minimize"):
+            bound = self.learner.minimize.max_grad_norm
+            if isinstance(bound, Mapping) and hasattr(bonus, "minimize"):
+                bonus.minimize.max_grad_norm = bound.get("intrinsic")
                 bonus.minimize.max_grad_norm = bound.get("intrinsic")
             found.append(bonus.to(self.device))
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,11 +24,9 @@ def cut(batch: Any, count: int) -> list[tuple[Any, float]]:
     rows = batch.shape[-1]
     bounds = [rows * k // count for k in range(count + 1)]
     before = (slice(None),) * (len(batch.shape) - 1)
-    parts = [batch[(*before, slice(a, b))] for a, b in zip(bounds, bounds[1:], strict=False)]
-    if "valid" in batch:
-        weights = [int(part.valid.sum()) for part in parts]
-    else:
-        weights = [part.shape[-1] for part in parts]
+    parts = [batch[(*before, slice(a, b))] for a, b in pairwise(bounds)]
+    flagged = "valid" in batch
+    weights = [int(part.valid.sum()) if flagged else part.shape[-1] for part in parts]
     total = sum(weights)
     if total == 0:
         return [(batch, 1.0)]

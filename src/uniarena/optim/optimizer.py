@@ -50,7 +50,9 @@ class OptimizerConfig:
         None  # longest gradient, as a quantile of past norms; null: off
     )
     clip_window: Annotated[int, Between(10)] = 200  # norms that clip_quantile looks back on
-    clip_by: Literal["all", "layer"] = "all"  # whether max_grad_norm is for all gradients together or each layer
+    clip_by: Literal["all", "layer"] = (
+        "all"  # whether max_grad_norm is for all gradients together or each layer
+    )
 
     @property
     def stepping(self) -> str:
@@ -172,7 +174,9 @@ class Optimizer:
 
     def clip(self, gradients: dict[str, Tensor], size: float, bound: Bound) -> None:
         """Shape the gradients in place, as configured; see `Clipping`."""
-        weights = dict(zip(self.names, self.parameters, strict=True)) if self._clipping.needs_weights else None
+        weights = (
+            dict(zip(self.names, self.parameters, strict=True)) if self._clipping.needs_weights else None
+        )
         self._clipping(gradients, size, bound, weights)
 
     def step(self) -> None:

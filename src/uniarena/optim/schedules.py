@@ -21,17 +21,22 @@ EPOCH_KL = "epoch_kl"
 class ScheduleConfig:
     """A value that moves from `start` to `end` over the run, or from `start` on by what is measured."""
 
-    type: str = "linear"  # constant, linear, cosine, exponential, warm_restarts, kl_adaptive, plateau, or module:function
+    # constant, linear, cosine, exponential, warm_restarts, kl_adaptive, plateau, or module:function
+    type: str = "linear"
     start: float  # value at the beginning of the run
     end: float = 0.0  # value at its end; least value of `plateau`; `constant` and `kl_adaptive` ignore it
     cycles: Annotated[int, Between(1)] = 4  # warm_restarts: how often it falls from start to end
     target_kl: Annotated[float, Between(0, above=True)] | None = (
         None  # kl_adaptive: the KL to keep; null: learner.target_kl
     )
-    bounds: tuple[float, float] | None = None  # kl_adaptive: least and largest value; null: as the key suggests
+    bounds: tuple[float, float] | None = (
+        None  # kl_adaptive: least and largest value; null: as the key suggests
+    )
     metric: str = "return_mean"  # plateau: the figure of each iteration that is watched
     mode: Literal["max", "min"] = "max"  # plateau: whether more is better, or less
-    patience: Annotated[int, Between(1)] = 10  # plateau: iterations without a better figure before a step down
+    patience: Annotated[int, Between(1)] = (
+        10  # plateau: iterations without a better figure before a step down
+    )
     factor: Annotated[float, Between(0, 1, above=True)] = 0.5  # plateau: what a step multiplies the value by
 
     def __post_init__(self) -> None:
@@ -43,7 +48,8 @@ class ScheduleConfig:
             )
         if self.bounds is not None and not 0.0 < self.bounds[0] <= self.start <= self.bounds[1]:
             raise ConfigError(
-                f"got {list(self.bounds)}; expected 0 < least <= start ({self.start}) <= largest.", path="bounds"
+                f"got {list(self.bounds)}; expected 0 < least <= start ({self.start}) <= largest.",
+                path="bounds",
             )
 
 
@@ -84,7 +90,7 @@ def cosine(progress: float, start: float, end: float) -> float:
 
 
 def warm_restarts(progress: float, start: float, end: float, cycles: int = 4) -> float:
-    """`cycles` times the cosine, one after the other. Loshchilov & Hutter 2017 (arXiv:1608.03983), eq. 5, T_mult = 1."""
+    """`cycles` times the cosine. Loshchilov & Hutter 2017 (arXiv:1608.03983), eq. 5, with T_mult = 1."""
     return cosine(1.0 if progress >= 1.0 else progress * cycles % 1.0, start, end)
 
 
@@ -141,7 +147,9 @@ class KLAdaptive:
         target = target_kl if cfg.target_kl is None else cfg.target_kl
         if target is None:
             raise ConfigError(
-                "kl_adaptive has no KL to keep.", path=f"{path}.target_kl", hint="write target_kl: 0.01 there."
+                "kl_adaptive has no KL to keep.",
+                path=f"{path}.target_kl",
+                hint="write target_kl: 0.01 there.",
             )
         self.rule, self.target, self.value = rule, target, cfg.start
         self.low, self.high = cfg.bounds or (cfg.start * rule.bounds[0], cfg.start * rule.bounds[1])

@@ -30,11 +30,12 @@ class SharpnessAware:
             parameters: with gradients; those without stay.
             norm: 0-d, the length of all gradients together; not 0.
         """
-        moved = [parameter for parameter in parameters if parameter.grad is not None]
+        pairs = [(one, one.grad) for one in parameters if one.grad is not None]
+        moved: list[Tensor] = [one for one, _ in pairs]
         with torch.no_grad():
-            before = torch._foreach_add(moved, 0.0)
-            steps = torch._foreach_mul([parameter.grad for parameter in moved], self.rho / norm)
-            torch._foreach_add_(moved, steps)
+            before = [one.clone() for one in moved]
+            steps = torch._foreach_mul([gradient for _, gradient in pairs], self.rho / norm)
+            torch._foreach_add_(moved, list(steps))
         try:
             yield
         finally:
