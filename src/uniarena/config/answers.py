@@ -109,12 +109,12 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
             "write learner.value_clip: 0.2, or leave it out",
         ),
         "kl_target": (
-            "it steers a KL penalty elsewhere; here epochs end early on KL",
-            "write learner.target_kl: 0.02, or leave it out",
+            "it steers a KL penalty elsewhere, which says its target itself here",
+            "write learner.kl_coef: {type: kl_adaptive, start: 0.2, target_kl: 0.01}, or leave it out",
         ),
         "desired_kl": (
-            "it steers the learning rate elsewhere; here epochs end early on KL",
-            "write learner.target_kl: 0.02, or leave it out",
+            "it steers the learning rate elsewhere, which says its target itself here",
+            "write learner.learning_rate: {type: kl_adaptive, start: 1e-3, target_kl: 0.01}, or leave it out",
         ),
         "clip_vloss": (
             "value clipping is given by its range",

@@ -43,7 +43,8 @@ class ActorCriticConfig:
     value_delay: Annotated[int, Between(1)] = 1  # updates between two of the critics
     n_critics: Annotated[int, Between(1)] = 2
     subset_size: Annotated[int, Between(1)] | None = None  # critics drawn for each target; null: all
-    target_reduce: Literal["min", "mean"] = "min"  # of the critics, in targets
+    n_targets: Annotated[int, Between(1)] = 1  # target networks of each critic: the last states of one
+    target_reduce: Literal["min", "mean"] = "min"  # of the critics and their targets, in targets
     policy_reduce: Literal["min", "mean", "first"] = "min"  # of the critics, in the policy's loss
     layer_norm: bool = False  # in the critics' hidden layers
     dropout: float = 0.0  # share of the critics' hidden units dropped, in targets and losses

@@ -51,6 +51,8 @@ class DQNConfig:
     target_update_env_steps: Positive | None = (
         None  # or env steps between them; both null: 1000, and every update where tau is below 1
     )
+    n_targets: Positive = 1  # target networks: the last states of one
+    target_reduce: Literal["min", "mean"] = "mean"  # of several target networks
     target_clip: tuple[float, float] | None = None  # bounds that bootstrapped targets are cut to
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
@@ -64,6 +66,13 @@ class DQNConfig:
                 f"got {self.target_update_updates} updates and {self.target_update_env_steps} env steps.",
                 path="target_update_env_steps",
                 hint="keep one of target_update_updates and target_update_env_steps.",
+            )
+        if self.n_targets > 1 and (self.noisy or self.returns != "expectation"):
+            raise ConfigError(
+                f"got {self.n_targets}; several target networks are reduced to one expectation, which noisy layers and "
+                f"returns: {self.returns} do not give.",
+                path="n_targets",
+                hint="leave it at 1, or take returns: expectation without noisy layers.",
             )
         if self.target_clip is not None and not self.target_clip[0] < self.target_clip[1]:
             raise ConfigError(
