@@ -106,7 +106,7 @@ class PolicyGradient(Learner):
             last = stop or watch.epochs + 1 == epochs
             if watch.after_epoch(self.optimizer, last) or stop:
                 break
-        return mean.result() | {"epochs": torch.tensor(float(watch.epochs))}
+        return mean.result() | {"epochs_done": torch.tensor(float(watch.epochs))}
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> tuple[Batch, Metrics]:
