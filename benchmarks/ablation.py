@@ -7,8 +7,8 @@
 
 An arm is the base and the overrides below. Each file `benchmarks/results/ablation/<task>/<arm>.json` holds its
 overrides and for each seed the score (mean return of 20 deterministic episodes after training), the mean training
-return of the whole run, and the processor time of training. The learning rate is constant and rather high, so that there is
-something to be steadied.
+return of the whole run, and the processor time of training. The learning rate is constant and rather high, so that
+there is something to be steadied.
 """
 
 from __future__ import annotations

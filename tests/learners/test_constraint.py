@@ -110,6 +110,14 @@ def test_what_moved_is_saved() -> None:
     assert (other.clip_range(0.0), other.kl_coef(0.0)) == (pytest.approx(0.12), 0.5)
 
 
+def test_a_checkpoint_from_before_there_was_a_constraint_loads() -> None:
+    learner, _ = build(spaces.Discrete(4))
+    state = {k: v for k, v in learner.state_dict().items() if not k.startswith("constraint")}
+    learner.constraint.shrunk = 0.5
+    learner.load_state_dict(state)
+    assert learner.constraint.shrunk == 0.5
+
+
 def test_a_clip_range_that_follows_needs_a_target() -> None:
     with pytest.raises(ConfigError, match="no KL to keep") as caught:
         constraint(clip_range=ScheduleConfig(type="kl_adaptive", start=0.2))

@@ -38,6 +38,7 @@ class PolicyConstraint(nn.Module):
         self._penalty = _value(cfg.kl_coef, PENALTY, cfg.target_kl, "learner.kl_coef")
         rate = cfg.learning_rate if cfg.optimizer.lr is None else cfg.optimizer.lr
         self._follows = any(_adaptive(x) for x in (cfg.clip_range, cfg.kl_coef, rate))
+        self.register_load_state_dict_pre_hook(_without_state)
         self.begin()
 
     def clip_range(self, progress: float) -> float:
@@ -107,6 +108,11 @@ class PolicyConstraint(nn.Module):
         for name, own in (("clip", self._clip), ("penalty", self._penalty)):
             if isinstance(own, KLAdaptive) and name in state:
                 own.value = float(state[name])
+
+
+def _without_state(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Checkpoints from before there was a constraint have no state of it: it begins as it is."""
+    state.setdefault(f"{prefix}_extra_state", module.get_extra_state())
 
 
 def _adaptive(value: Any) -> bool:
