@@ -75,9 +75,7 @@ def test_a_clip_range_and_a_penalty_move_once_an_update_and_a_rate_once_an_epoch
     for one in (own, rates):
         one.begin()
         for last in (False, True):
-            one.after_step(figures(0.001), 0.2, steps)
-            one.after_step(figures(0.003), 0.2, steps)
-            assert not one.after_epoch(steps, last)
+            assert not one.after_epoch(steps, last, torch.tensor(0.002))
     assert own.clip_range(0.0) == pytest.approx(0.24) and own.kl_coef(0.0) == 0.5
     assert steps.lr == pytest.approx(0.1 * 1.5**4)  # both constraints told the same optimiser, twice each
 
@@ -104,8 +102,7 @@ def test_what_moved_is_saved() -> None:
     one, other = constraint(**fields), constraint(**fields)
     one.begin()
     one.shrunk = 0.5
-    one.after_step(figures(0.0), 0.2, optimizer())
-    one.after_epoch(optimizer(), True)
+    one.after_epoch(optimizer(), True, torch.tensor(0.0))
     other.load_state_dict(one.state_dict())
     assert (other.clip_range(0.0), other.kl_coef(0.0)) == (pytest.approx(0.12), 0.5)
 
@@ -158,6 +155,15 @@ def test_a_wild_update_is_answered(reaction: str) -> None:
         assert metrics["clip_range"].item() == pytest.approx(0.16)
     else:
         assert metrics["learning_rate"].item() == pytest.approx(0.2)
+
+
+def test_a_rate_that_follows_sees_what_a_single_step_did() -> None:
+    rate = ScheduleConfig(type="kl_adaptive", start=0.3, target_kl=0.01)
+    model = TinyModel(3, 3)
+    learner = ppo(model, learning_rate=rate, n_epochs=1, batch_size=None)
+    metrics = learner.update(bandit(model, 64, 4, generator())).metrics
+    assert metrics["kl"].item() == pytest.approx(0.0, abs=1e-6), "measured before the step"
+    assert metrics["learning_rate"].item() == pytest.approx(0.2)
 
 
 def test_the_entropy_is_brought_to_its_target() -> None:

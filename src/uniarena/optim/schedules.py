@@ -14,7 +14,7 @@ Schedule = Callable[[float], float]
 """Progress in [0, 1] → value."""
 
 EPOCH_KL = "epoch_kl"
-"""Figure that `KLAdaptive` goes by: the mean KL of one pass over the data from the policy that gathered it."""
+"""Figure that `KLAdaptive` goes by: the mean KL from the policy that gathered the data, after one pass over it."""
 
 
 @config

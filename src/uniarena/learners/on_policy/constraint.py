@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from uniarena.learners.on_policy.config import PolicyGradientConfig
@@ -29,6 +30,7 @@ class PolicyConstraint(nn.Module):
     Attributes:
         shrunk: what `on_high_kl: shrink_clip` has made of the clip range, as a factor.
         epochs: passes of this update so far.
+        follows: whether something here, or the learning rate, moves with the KL.
     """
 
     def __init__(self, cfg: PolicyGradientConfig) -> None:
@@ -37,7 +39,7 @@ class PolicyConstraint(nn.Module):
         self._clip = _value(cfg.clip_range, CLIP_RANGE, cfg.target_kl, "learner.clip_range")
         self._penalty = _value(cfg.kl_coef, PENALTY, cfg.target_kl, "learner.kl_coef")
         rate = cfg.learning_rate if cfg.optimizer.lr is None else cfg.optimizer.lr
-        self._follows = any(_adaptive(x) for x in (cfg.clip_range, cfg.kl_coef, rate))
+        self.follows = any(_adaptive(x) for x in (cfg.clip_range, cfg.kl_coef, rate))
         self.register_load_state_dict_pre_hook(_without_state)
         self.begin()
 
@@ -55,7 +57,7 @@ class PolicyConstraint(nn.Module):
         """An update begins."""
         self.epochs, self._reacted = 0, False
         self._losses: list[float] = []
-        self._steps: list[tuple[Tensor, Tensor]] = []
+        self._steps: list[Tensor] = []
 
     def after_step(self, metrics: dict[str, Tensor], clip_range: float, optimizer: Optimizer) -> bool:
         """Whether the epochs end here; the step that showed it is kept.
@@ -66,8 +68,8 @@ class PolicyConstraint(nn.Module):
             optimizer: of the policy.
         """
         cfg = self.cfg
-        if self._follows or cfg.stop_on_loss != "never":
-            self._steps.append((metrics["kl"], metrics["loss"]))
+        if cfg.stop_on_loss != "never":
+            self._steps.append(metrics["loss"])
         # 1.5 × and an estimate per minibatch, as Stable-Baselines3 does.
         if cfg.target_kl is not None and float(metrics["kl"]) > FAR * cfg.target_kl:
             return True
@@ -82,20 +84,26 @@ class PolicyConstraint(nn.Module):
             optimizer.scale(LOWER_RATE)
         return False
 
-    def after_epoch(self, optimizer: Optimizer, last: bool) -> bool:
-        """Whether the epochs end here. Learning rates that follow the KL move; at the `last` epoch all that does."""
+    def after_epoch(self, optimizer: Optimizer, last: bool, kl: Tensor | None = None) -> bool:
+        """Whether the epochs end here.
+
+        Args:
+            optimizer: of the policy.
+            last: there is no further epoch.
+            kl: how far the policy is by now, where something follows it: learning rates, and at the last epoch all.
+        """
         self.epochs += 1
-        steps, self._steps = self._steps, []
-        if not steps:
-            return False
-        kl, loss = (float(sum(pair[k] for pair in steps)) / len(steps) for k in (0, 1))
-        self._losses.append(loss)
-        stop = self.cfg.stop_on_loss != "never" and restless(self._losses, self.cfg.stop_on_loss)
-        optimizer.follow({EPOCH_KL: kl})
-        if last or stop:
-            for own in (self._clip, self._penalty):
+        stop = False
+        if self.cfg.stop_on_loss != "never":
+            self._losses.append(float(torch.stack(self._steps).mean()))
+            self._steps = []
+            stop = restless(self._losses, self.cfg.stop_on_loss)
+        if kl is not None:
+            figures = {EPOCH_KL: float(kl)}
+            optimizer.follow(figures)
+            for own in (self._clip, self._penalty) if last or stop else ():
                 if isinstance(own, KLAdaptive):
-                    own.see({EPOCH_KL: kl})
+                    own.see(figures)
         return stop
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -52,6 +52,11 @@ class PolicyLoss:
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
         return total, metrics | self._ratio_metrics(log_ratio.detach(), clamped, valid)
 
+    @torch.no_grad()
+    def distance(self, batch: Batch) -> Tensor:
+        """The mean KL from the policy that gathered the minibatch to the present one, 0-d."""
+        return self.policy(self.out(batch).dist, batch)[1]["kl"]
+
     def value(self, value: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """The value's part, in units of the deviation of returns where these are normalised."""
         cfg, target, old, bound = self.cfg, batch.target, batch.get("value"), self.cfg.value_clip

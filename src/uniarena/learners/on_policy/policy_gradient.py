@@ -104,7 +104,8 @@ class PolicyGradient(Learner):
                 if stop:
                     break
             last = stop or watch.epochs + 1 == epochs
-            if watch.after_epoch(self.optimizer, last) or stop:
+            kl = self.loss.distance(batch) if watch.follows else None
+            if watch.after_epoch(self.optimizer, last, kl) or stop:
                 break
         return mean.result() | {"epochs_done": torch.tensor(float(watch.epochs))}
 
