@@ -27,7 +27,7 @@ class ScheduleConfig:
     end: float = 0.0  # value at its end; least value of `plateau`; `constant` and `kl_adaptive` ignore it
     cycles: Annotated[int, Between(1)] = 4  # warm_restarts: how often it falls from start to end
     target_kl: Annotated[float, Between(0, above=True)] | None = (
-        None  # kl_adaptive: the KL to keep; null: learner.target_kl
+        None  # kl_adaptive: the KL to keep; null: learner.target_kl, for clip_range and kl_coef
     )
     bounds: tuple[float, float] | None = (
         None  # kl_adaptive: least and largest value; null: as the key suggests
