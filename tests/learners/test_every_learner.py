@@ -21,7 +21,7 @@ DEVICES: dict[str, dict[str, Any]] = {
     "sam-sgd": {"type": "sam", "base": "sgd", "eps": None},
     "layer": {"clip_by": "layer"},
     "units": {"agc": 0.01},
-    "quantile": {"clip_quantile": 0.5},
+    "quantile": {"clip_quantile": 0.01},
     "normalize": {"normalize": True},
     "accumulate": {"accumulate": 3},
 }
