@@ -11,14 +11,13 @@ from gymnasium import spaces
 from tests.learners.test_with_networks import build, experience
 from tests.off_policy import chain, targets
 from uniarena import Agent, make_env
-from uniarena.learners.off_policy.dqn_config import AdamConfig
 from uniarena.learners.on_policy.presets import A2C, PPO, TRPO, RMSpropConfig
 from uniarena.optim import OptimizerConfig, global_norm
 
 KINDS = ["ppo", "a2c", "trpo", "dqn", "sac", "td3", "tqc"]
 DEVICES: dict[str, dict[str, Any]] = {
     "sam": {"type": "sam", "rho": 0.05},
-    "sam-sgd": {"type": "sam", "base": "sgd", "eps": None},
+    "sam-sgd": {"type": "sam", "base": "sgd"},
     "layer": {"clip_by": "layer"},
     "units": {"agc": 0.01},
     "quantile": {"clip_quantile": 0.01},
@@ -39,7 +38,7 @@ def updated(kind: str, optimizer: dict[str, Any], updates: int = 2, **fields: An
             learner.update(experience(model, 16, 2, k))
         return learner
     if kind == "dqn":
-        dqn = chain.make(optimizer=AdamConfig(**optimizer), **fields)
+        dqn = chain.make(optimizer=OptimizerConfig(**optimizer), **fields)
         for _ in range(updates):
             dqn.update(chain.chain())
         return dqn
@@ -70,7 +69,7 @@ def test_every_learner_steps_with_it(kind: str, device: str) -> None:
 @pytest.mark.parametrize("kind", ["ppo", "sac", "td3", "dqn"])
 def test_bounds_by_part_hold_for_the_parts(kind: str) -> None:
     """With plain SGD of rate 1, what a part moves in one step is its clipped gradient."""
-    sgd = {"type": "sgd", "eps": None}
+    sgd = {"type": "sgd"}
     bound = {"policy": 1e-3, "value": 1e-4}
     learner = updated(kind, sgd, max_grad_norm=bound, learning_rate=1.0)
     seen = {}

@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -58,6 +59,11 @@ class OptimizerConfig:
     def stepping(self) -> str:
         """The type that takes the step: with `sam` the one that it wraps."""
         return (self.base or "adam") if self.type == "sam" else self.type
+
+    def with_eps(self, eps: float) -> OptimizerConfig:
+        """The same, with this ε where none is set and Adam takes the step."""
+        mine = self.eps is None and self.stepping in ("adam", "adamw")
+        return replace(self, eps=eps) if mine else self
 
 
 class Optimizer:

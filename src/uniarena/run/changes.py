@@ -182,7 +182,7 @@ def schedules_moved(before: Experiment, after: Experiment, done: int) -> list[st
     old, new = dict(_schedules(filled(before))), dict(_schedules(filled(after)))
     lines = []
     for path in old.keys() & new.keys():
-        if old[path] != new[path]:
+        if old[path] != new[path] or _measured(new[path]):
             continue
         values = [_value(new[path], done, min(1.0, done / total)) for total in totals]
         if values[0] != values[1]:

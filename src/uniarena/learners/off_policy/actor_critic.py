@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -101,10 +100,9 @@ def build_part_optimizer(
 ) -> Optimizer:
     """The optimiser of one part of the model; Adam's ε is torch's own 1e-8, as in the papers of this family."""
     named: Iterable[tuple[str, Any]] = ((f"{prefix}.{name}", p) for name, p in part.named_parameters())
-    optimizer = cfg.optimizer
-    if optimizer.eps is None and optimizer.stepping in ("adam", "adamw"):
-        optimizer = replace(optimizer, eps=1e-8)
-    return build_optimizer(named, optimizer, cfg.learning_rate if learning_rate is None else learning_rate)
+    return build_optimizer(
+        named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate if learning_rate is None else learning_rate
+    )
 
 
 def named(part: str, metrics: Metrics) -> Metrics:

@@ -50,7 +50,7 @@ class DQN(Learner):
         network = model.network
         self.target = build_targets(network, cfg.tau, cfg.target_interval, cfg.n_targets)
         named = network.named_parameters()
-        self.optimizer = build_optimizer(named, cfg.optimizer, cfg.learning_rate, part="value")
+        self.optimizer = build_optimizer(named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate, part="value")
         self._noisy = noisy_layers(network, self.target)
         self._by_hand = q_backprop(network)
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes

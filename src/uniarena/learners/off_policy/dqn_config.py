@@ -14,13 +14,6 @@ Share = Annotated[float, Between(0, 1, above=True)]
 
 
 @config
-class AdamConfig(OptimizerConfig):
-    """The optimiser of the family where its section names no other."""
-
-    eps: float | None = 1e-8  # torch's own default
-
-
-@config
 class DQNConfig:
     """The defaults are those of widely used implementations: learning rate, batch, training frequency, target
     period and one million rows of memory as in CleanRL's `dqn_atari`, gradient clipping and the last ε as in
@@ -58,7 +51,7 @@ class DQNConfig:
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
     max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
-    optimizer: AdamConfig = AdamConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()  # Adam's ε is torch's own 1e-8 where none is set
 
     def __post_init__(self) -> None:
         if self.target_update_updates is not None and self.target_update_env_steps is not None:
