@@ -119,6 +119,9 @@ def test_a_clip_range_that_follows_needs_a_target() -> None:
     with pytest.raises(ConfigError, match="no KL to keep") as caught:
         constraint(clip_range=ScheduleConfig(type="kl_adaptive", start=0.2))
     assert caught.value.path == "learner.clip_range.target_kl"
+    with pytest.raises(ConfigError, match="does not follow") as caught:
+        constraint(clip_range=ScheduleConfig(type="plateau", start=0.2))
+    assert caught.value.path == "learner.clip_range"
 
 
 # -- through the learner -------------------------------------------------------------------------------------

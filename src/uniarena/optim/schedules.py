@@ -53,8 +53,11 @@ class ScheduleConfig:
             )
 
 
-def make_schedule(value: float | ScheduleConfig) -> Schedule:
+def make_schedule(value: float | ScheduleConfig, path: str = "learner") -> Schedule:
     """The schedule that a config field declares; a plain number stays. Progress is clamped to [0, 1].
+
+    Args:
+        path: where the field stands in the configuration, for errors.
 
     Raises:
         ConfigError: it goes by measurements, which this field does not follow.
@@ -66,7 +69,7 @@ def make_schedule(value: float | ScheduleConfig) -> Schedule:
     if isinstance(function, type):
         raise ConfigError(
             f"{value.type} goes by what is measured, which this key does not follow.",
-            path="learner",
+            path=path,
             hint="use it for learning_rate, clip_range or kl_coef (plateau: for learning_rate).",
         )
     if value.type == "warm_restarts":

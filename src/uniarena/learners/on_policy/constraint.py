@@ -131,4 +131,4 @@ def _value(value: float | ScheduleConfig, rule: KLRule, target_kl: float | None,
     """A number that moves: by the KL, or by the progress of the run."""
     if _adaptive(value):
         return KLAdaptive(value, rule, target_kl, path)  # type: ignore[arg-type]
-    return make_schedule(value)
+    return make_schedule(value, path)

@@ -42,7 +42,7 @@ class EntropyBonus(nn.Module):
         self.optimizer: Optimizer | None = None
         self.wanted = 0.0
         if cfg.ent_coef != "auto":
-            self._schedule = make_schedule(cfg.ent_coef)
+            self._schedule = make_schedule(cfg.ent_coef, "learner.ent_coef")
             return
         self.low, self.high = cfg.ent_coef_bounds
         self.log_coef = nn.Parameter(torch.tensor(math.log(cfg.ent_coef_init)))
