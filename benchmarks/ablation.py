@@ -65,6 +65,8 @@ ARMS: dict[str, list[str]] = {
     # values
     "return-running": ["learner.normalize_return=running"],
     "return-popart": ["learner.normalize_return=popart"],
+    "return-running-slow": ["learner.normalize_return=running", "learner.return_decay=0.99"],
+    "return-popart-slow": ["learner.normalize_return=popart", "learner.return_decay=0.99"],
     "value-clip": ["learner.value_clip=0.2"],
     "obs-welford": ["environment.wrappers=[normalize_observation]"],
     "obs-ema": ["environment.wrappers=[{type: normalize_observation, statistics: ema, outlier: 10}]"],

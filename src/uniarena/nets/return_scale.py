@@ -36,7 +36,7 @@ class ScaledLinear(nn.Module):
     std: Tensor
     gathered: Tensor
 
-    def __init__(self, linear: nn.Linear, preserve: bool, decay: float = 0.99) -> None:
+    def __init__(self, linear: nn.Linear, preserve: bool, decay: float = 0.9) -> None:
         super().__init__()
         self.weight, self.bias = linear.weight, linear.bias
         self.preserve, self.decay = preserve, decay
@@ -69,7 +69,7 @@ class ScaledLinear(nn.Module):
         self.std.copy_(std)
 
 
-def scale_values(model: nn.Module, preserve: bool, decay: float = 0.99) -> ScaledLinear:
+def scale_values(model: nn.Module, preserve: bool, decay: float = 0.9) -> ScaledLinear:
     """Put the scale on the last layer of a model's value.
 
     Raises:

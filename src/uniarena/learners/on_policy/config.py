@@ -46,7 +46,7 @@ class PolicyGradientConfig:
     normalize_return: Literal["none", "running", "popart"] = (
         "none"  # the value learns returns in units of their moving deviation; popart: outputs stay as these move
     )
-    return_decay: Fraction = 0.99  # share of the moments of returns that each rollout keeps
+    return_decay: Fraction = 0.9  # share of the moments of returns that each rollout keeps
     ent_coef: float | ScheduleConfig | Literal["auto"] = (
         0.0  # weight of the entropy bonus; auto: target_entropy
     )
