@@ -135,7 +135,7 @@ class Agent:
         spaces = (self.observation_space, self.action_map.policy_space)
         sections = (self._given["policy"], self._given["value"])
         model = kind.build_model(*spaces, *sections, self.normalizer, streams, cfg=cfg).to(self.device)
-        minimize = Minimize(max_grad_norm=declared(cfg, "max_grad_norm"))
+        minimize = Minimize(declared(cfg, "max_grad_norm"))
         return kind(model, cfg, minimize, streams.torch("minibatch")).to(self.device)
 
     def _build_explorer(self, section: Section) -> Explorer:
@@ -193,6 +193,10 @@ class Agent:
             kind = lookup("bonus", section["type"])
             cfg = parse(kind.Config, _fields(section), "agent.intrinsic")
             bonus = kind(*spaces, cfg, streams.torch(f"bonus/{index}"))
+            bound = self.learner.minimize.max_grad_norm
+            if isinstance(bound, Mapping) and hasattr(bonus, "minimize"):
+                bonus.minimize.max_grad_norm = bound.get("intrinsic")
+                bonus.minimize.max_grad_norm = bound.get("intrinsic")
             found.append(bonus.to(self.device))
         return found
 

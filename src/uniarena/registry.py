@@ -29,6 +29,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "learner": {
         "ppo": "uniarena.learners.on_policy.presets:PPO",
         "a2c": "uniarena.learners.on_policy.presets:A2C",
+        "trpo": "uniarena.learners.on_policy.presets:TRPO",
         "dqn": "uniarena.learners.off_policy.dqn:DQN",
         "c51": "uniarena.learners.off_policy.dqn_presets:C51",
         "qr_dqn": "uniarena.learners.off_policy.dqn_presets:QRDQN",
@@ -87,11 +88,16 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "adamw": "torch.optim:AdamW",
         "rmsprop": "torch.optim:RMSprop",
         "sgd": "torch.optim:SGD",
+        "sam": "uniarena.optim.sharpness:SharpnessAware",
     },
     "schedule": {
         "constant": "uniarena.optim.schedules:constant",
         "linear": "uniarena.optim.schedules:linear",
         "cosine": "uniarena.optim.schedules:cosine",
+        "exponential": "uniarena.optim.schedules:exponential",
+        "warm_restarts": "uniarena.optim.schedules:warm_restarts",
+        "kl_adaptive": "uniarena.optim.schedules:KLAdaptive",
+        "plateau": "uniarena.optim.schedules:Plateau",
     },
     "callback": {
         "checkpoint": f"{_CALLBACKS}.checkpoint:Checkpoint",

@@ -121,6 +121,20 @@ def test_a_finished_run_is_extended_from_the_command_line_and_its_schedules_say_
     assert "128" in checkpoints("here") and "256" in checkpoints("here")
 
 
+def test_what_adapts_itself_goes_on_where_it_was(ua) -> None:
+    rate = "learner.learning_rate={type: kl_adaptive, start: 1e-3, target_kl: 0.01}"
+    ua("train", "small.yaml", rate, "--run-dir", "here")
+    last = rows("here")[-1]["learning_rate"]
+    assert last != 1e-3
+    told = ua("resume", "here", "training.total_timesteps=256")
+    assert told.code == 0 and "learning_rate follows" not in told.err
+    assert rows("here")[4]["learning_rate"] / last in (
+        pytest.approx(r) for r in (1.0, 1.5, 1 / 1.5, 2.25, 1 / 2.25)
+    )
+    told = ua("resume", "here", rate.replace("1e-3", "1e-2"), "training.total_timesteps=512")
+    assert told.code == 2 and "has been adapted since" in " ".join(told.err.split())
+
+
 @pytest.mark.parametrize(
     ("override", "key", "way_out"),
     [
@@ -133,6 +147,8 @@ def test_a_finished_run_is_extended_from_the_command_line_and_its_schedules_say_
         ("experiment.run_dir=there", "experiment.run_dir", "--as there"),
         ("learner.type=a2c", "learner.type", "agent.init_from=here"),
         ("learner.optimizer.type=sgd", "learner.optimizer.type", "agent.init_from=here"),
+        ("learner.ent_coef=auto", "learner.ent_coef", "agent.init_from=here"),
+        ("learner.normalize_return=popart", "learner.normalize_return", "normalize_return=popart"),
         ("agent.intrinsic=rnd", "agent.intrinsic", "agent.init_from=here"),
         ("callbacks=[{type: early_stop, threshold: 1}]", "callbacks", "agent.init_from=here"),
     ],
@@ -172,6 +188,9 @@ def test_keys_of_a_callback_may_change_and_its_state_goes_on(ua) -> None:
         "training.guard.rule=skip",
         "experiment.notes=warmer",
         "learner.n_steps=8",
+        "learner.on_high_kl=stop_epoch",
+        "learner.optimizer.accumulate=2",
+        "learner.clip_range={type: kl_adaptive, start: 0.2, target_kl: 0.01}",
     ],
 )
 def test_other_keys_that_no_state_is_shaped_by(stopped, override: str) -> None:
@@ -201,6 +220,7 @@ def test_time_outs_of_workers_may_change_and_their_number_may_not(ua) -> None:
         ("agent.explorer.sigma=0.3", 0),
         ("training.save_every_env_steps=30", 0),
         ("learner.n_critics=3", 2),
+        ("learner.n_targets=2", 2),
         ("learner.updates_per_env_step=2", 2),
         ("learner.learning_starts=10", 2),
         ("agent.buffer.capacity=600", 2),

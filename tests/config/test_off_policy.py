@@ -171,7 +171,10 @@ def test_another_family_is_answered_at_once() -> None:
         check_components(load("ppo/cartpole", ["learner.type=dqn"]))
     error = caught.value
     assert len(error.faults) == 1
-    assert "dqn has no n_steps, n_epochs, gae_lambda, clip_range (lines " in error.faults[0].message
+    assert (
+        "dqn has no n_steps, n_epochs, gae_lambda, normalize_return, clip_range (lines "
+        in error.faults[0].message
+    )
     assert "is n_step" in error.faults[0].message
     assert "write n_step" not in error.hint
     fixes = [word for word in error.hint.split() if word.startswith("learner.")]

@@ -14,7 +14,8 @@ from uniarena.config import ConfigError, describe, load
 from uniarena.config.schema import SECTIONS
 from uniarena.config.section import find
 from uniarena.learners.on_policy.config import PolicyGradientConfig
-from uniarena.learners.on_policy.presets import A2CConfig
+from uniarena.learners.on_policy.presets import A2CConfig, TRPOConfig
+from uniarena.optim import OptimizerConfig, ScheduleConfig
 from uniarena.policies.policy import PolicyConfig
 
 from .pages import PAGES, ROOT, codes, rows, spans
@@ -79,12 +80,30 @@ def value(cell: str) -> Any:
 @pytest.mark.parametrize(("column", "config"), [(1, PolicyGradientConfig), (2, A2CConfig)])
 def test_the_defaults_of_the_presets_are_those_of_the_code(column: int, config: Any):
     table = {
-        codes(cells[0])[0]: value(cells[column])
+        codes(cells[0])[0]: value(f"[{cells[column]}]" if ", " in cells[column] else cells[column])
         for cells in rows(DOCS / "learners.md", "One policy gradient")
     }
     code = {field.name: field.default for field in describe(config)}
     code["optimizer"] = code["optimizer"].type
-    assert table == code
+    assert {key: tuple(map(float, v)) if isinstance(v, list) else v for key, v in table.items()} == code
+
+
+@pytest.mark.parametrize("config", [OptimizerConfig, ScheduleConfig])
+def test_every_key_of_optimisers_and_schedules_is_on_one_of_two_pages(config: Any):
+    pages = [set(undocumented(config, page)) for page in ("learners.md", "stability.md")]
+    assert pages[0] & pages[1] == set()
+
+
+def test_the_defaults_of_optimisers_are_those_of_the_code():
+    table = {codes(cells[0])[0]: value(cells[1]) for cells in rows(DOCS / "stability.md", "Gradients and")}
+    code = {field.name: field.default for field in describe(OptimizerConfig)} | {"rho": 0.05, "base": "adam"}
+    assert table == {key: code[key] for key in table} and len(table) == 9
+
+
+def test_the_defaults_of_trpo_are_what_its_sentence_says():
+    assert (TRPOConfig().policy_step, TRPOConfig().target_kl, TRPOConfig().clip) == ("natural", 0.01, "none")
+    changed = {f.name for f in describe(TRPOConfig) if f.default != getattr(PolicyGradientConfig(), f.name)}
+    assert changed == {"policy_step", "target_kl", "clip", "learning_rate", "batch_size", "max_grad_norm"}
 
 
 @pytest.mark.parametrize(("column", "name"), [(1, "dqn"), (2, "sac"), (3, "td3")])

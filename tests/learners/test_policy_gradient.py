@@ -282,6 +282,7 @@ def test_metrics_are_scalars_reduced_once() -> None:
         "policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "clamped_fraction",
         "explained_variance",
         "advantage_mean", "advantage_std", "loss", "grad_norm", "learning_rate", "clip_range", "ent_coef",
+            "epochs_done",
     }  # fmt: skip
     assert all(value.ndim == 0 and not value.requires_grad for value in metrics.values())
     assert finite(metrics)

@@ -104,6 +104,56 @@ def test_declared_float_images_are_skipped():
     assert norm(obs)["cam"] is obs["cam"] and len(norm.centre) == 2
 
 
+def test_moving_averages_by_hand():
+    norm = ObservationNormalizer(spaces.Box(-np.inf, np.inf, (1,), np.float32), statistics="ema", decay=0.75)
+    norm.accumulate(torch.tensor([[1.0], [3.0]]).repeat(128, 1), valid(256))
+    norm.merge()
+    assert (norm.centre.item(), norm.moments.variance().item()) == (2.0, 1.0)  # the first are taken whole
+    norm.accumulate(torch.full((256, 1), 6.0), valid(256))
+    norm.merge()
+    # ¾·2 + ¼·6 = 3; ¾·1 + ¼·0 + 3/16·(6 − 2)² = 3.75
+    assert norm.centre.item() == 3.0 and norm.moments.variance().item() == pytest.approx(3.75)
+    norm.accumulate(torch.full((255, 1), 100.0), valid(255))
+    norm.merge()
+    assert norm.centre.item() == 3.0, "few rows wait for more"
+    norm.accumulate(torch.full((1, 1), 100.0), valid(1))
+    norm.merge()
+    assert norm.centre.item() == pytest.approx(0.75 * 3.0 + 25.0)
+
+
+@pytest.mark.parametrize("statistics", ["welford", "ema"])
+def test_one_wild_episode_moves_the_statistics_little(statistics: str):
+    space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    generator = torch.Generator().manual_seed(0)
+    spread = {}
+    for outlier in (None, 10.0):
+        norm = ObservationNormalizer(space, statistics=statistics, outlier=outlier)
+        for _ in range(8):
+            norm.accumulate(torch.randn(512, 2, generator=generator), valid(512))
+            norm.merge()
+        wild = torch.randn(512, 2, generator=generator)
+        wild[:50, 0] = 1e6
+        norm.accumulate(wild, valid(512))
+        norm.merge()
+        spread[outlier] = (1.0 / norm.inv_std).tolist()
+    assert spread[None][0] > 1e4 and spread[10.0][0] < 2.0
+    assert spread[None][1] == pytest.approx(1.0, abs=0.1) == spread[10.0][1]
+
+
+def test_what_lasts_gets_through_the_bound_on_outliers():
+    norm = ObservationNormalizer(
+        spaces.Box(-np.inf, np.inf, (1,), np.float32), statistics="ema", decay=0.9, outlier=5.0
+    )
+    generator = torch.Generator().manual_seed(0)
+    for k in range(40):
+        shift = 0.0 if k < 5 else 1e3
+        norm.accumulate(shift + torch.randn(512, 1, generator=generator), valid(512))
+        norm.merge()
+    assert norm.centre.item() > 300.0
+    norm.accumulate(torch.full((4, 1), torch.nan), valid(4))
+    assert norm.pending.count.item() == 0.0, "what is not finite is still left out"
+
+
 def test_nothing_to_normalise_is_said():
     with pytest.raises(ConfigError, match="no float Box"):
         ObservationNormalizer(spaces.Discrete(3))

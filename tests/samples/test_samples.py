@@ -82,9 +82,10 @@ def test_intervals_are_kept_in_a_run() -> None:
 
 
 @pytest.mark.extra("box2d")
-def test_the_lander_trains_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("more", [[], ["learner.optimizer.type=SAMPO", "learner.optimizer.rho=0.05"]])
+def test_the_lander_trains_from_the_command_line(more: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     short = ["learner.n_steps=32", "training.n_eval_episodes=1", "environment.max_episode_steps=100"]
-    code = cli.invoke(["train", str(LANDER), "training.total_timesteps=512", *short, "--json"])
+    code = cli.invoke(["train", str(LANDER), "training.total_timesteps=512", *short, *more, "--json"])
     told = capfd.readouterr()
     assert code == 0, told.err
     run = Path(json.loads(told.out)["run"])
@@ -92,6 +93,19 @@ def test_the_lander_trains_from_the_command_line(capfd: pytest.CaptureFixture[st
     assert agent.normalizer is not None and agent.reward_scaler is not None
     assert [type(bonus).__name__ for bonus in agent.bonuses] == ["RND"]
     assert agent.act([0.0] * 8).shape == (2,)
+
+
+def test_sampo_is_the_optimiser_that_some_mean_by_it() -> None:
+    exp = load(
+        LANDER, ["environment.id=Pendulum-v1", "learner.optimizer.type=SAMPO", "learner.optimizer.rho=0.1"]
+    )
+    assert dict(exp.learner["optimizer"]) == {"type": "sam", "rho": 0.1}
+    env = assembly.build_env(exp, training=True)
+    try:
+        optimizer = assembly.build_agent(exp, env).learner.optimizer
+    finally:
+        env.close()
+    assert optimizer.sharpness.rho == 0.1 and type(optimizer.torch).__name__ == "FusedAdam"
 
 
 # -- the robot -----------------------------------------------------------------------------------------------------

@@ -56,15 +56,13 @@ _LATER = {
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
     "learner": (
-        "trpo impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
+        "impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
     "network": (
         "lstm gru rnn MlpLstmPolicy CnnLstmPolicy MlpGruPolicy transformer gtrxl gnn graph gcn gat deep_sets"
     ),
     "bonus": "ngu",
-    "optimizer": "sam sampo",
-    "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
     "callback": "wandb WandbCallback mlflow MlflowCallback self_play optuna pruning",
     "logger": "wandb weights_and_biases WandbLogger mlflow MlflowLogger",
 }
@@ -111,12 +109,12 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
             "write learner.value_clip: 0.2, or leave it out",
         ),
         "kl_target": (
-            "it steers a KL penalty elsewhere; here epochs end early on KL",
-            "write learner.target_kl: 0.02, or leave it out",
+            "it steers a KL penalty elsewhere, which says its target itself here",
+            "write learner.kl_coef: {type: kl_adaptive, start: 0.2, target_kl: 0.01}, or leave it out",
         ),
         "desired_kl": (
-            "it steers the learning rate elsewhere; here epochs end early on KL",
-            "write learner.target_kl: 0.02, or leave it out",
+            "it steers the learning rate elsewhere, which says its target itself here",
+            "write learner.learning_rate: {type: kl_adaptive, start: 1e-3, target_kl: 0.01}, or leave it out",
         ),
         "clip_vloss": (
             "value clipping is given by its range",

@@ -87,6 +87,8 @@ LEARNER = {
         "ent_weight"
     ),
     "learner.target_kl": "max_kl, kl_threshold",
+    "learner.kl_coef": "kl_coeff, kl_penalty, kl_penalty_coef",
+    "learner.cg_steps": "cg_max_steps, cg_iters, cg_iterations, conjugate_gradient_steps",
     "learner.max_grad_norm": (
         "clip_grad_norm, grad_clip, grad_norm_clip, grad_norm_clipping, gradient_clip, clip_gradient, "
         "gradient_clipping, max_gradient_norm, grad_clip_norm"
@@ -145,7 +147,9 @@ _OFF_POLICY = {
 }
 LEARNER |= _OFF_POLICY
 _PLAIN = (  # keys of built-in learners that go by one name only
-    "alpha, alpha_bounds, bootstrap_steps, dual_clip, n_fractions, policy_reduce, ratio, returns, sequence_length, "
+    "alpha, alpha_bounds, bootstrap_steps, cg_damping, dual_clip, ent_coef_bounds, ent_coef_init, "
+    "ent_coef_learning_rate, line_search_steps, n_fractions, n_targets, normalize_return, on_high_kl, policy_reduce, "
+    "policy_step, ratio, return_decay, returns, sequence_length, stop_on_loss, "
     "target_clip, target_entropy, target_reduce, td_clip, train_every_env_steps, v_max, v_min, value_delay, value_loss"
 )
 LEARNER |= {f"learner.{name.strip()}": "" for name in _PLAIN.split(",")}
@@ -243,11 +247,20 @@ COMPONENT = {
         "lr": "learning_rate",
         "eps": "epsilon, adam_eps, adam_epsilon, optimizer_eps",
         "weight_decay": "wd, l2",
+        "rho": "sam_rho",
+        "base": "base_optimizer, inner",
+        "accumulate": (
+            "gradient_accumulation_steps, grad_accumulation_steps, accumulation_steps, accumulate_grad_batches, "
+            "gradient_accumulation"
+        ),
+        "agc": "adaptive_gradient_clipping, agc_clip, clip_factor",
     },
     "schedule": {
         "type": "name, kind, schedule",
         "start": "initial, initial_value, from, start_value",
-        "end": "final, final_value, to, end_value",
+        "end": "final, final_value, to, end_value, min_lr",
+        "cycles": "n_cycles, num_cycles, restarts",
+        "target_kl": "desired_kl, kl_target",
     },
 }
 
@@ -256,6 +269,7 @@ NAMES = {
     "learner": {
         "ppo": "ppo_clip, ppo2, proximal_policy_optimization",
         "a2c": "actor_critic, advantage_actor_critic",
+        "trpo": "trust_region_policy_optimization",
         "dqn": "deep_q_network, deep_q_learning",
         "c51": "categorical_dqn, distributional_dqn",
         "rainbow": "rainbow_dqn",
@@ -298,6 +312,10 @@ NAMES = {
         "constant": "fixed",
         "linear": "linear_decay, anneal, linear_anneal",
         "cosine": "cosine_annealing, cosine_decay",
+        "exponential": "exponential_decay, exp, exp_decay",
+        "warm_restarts": "cosine_warm_restarts, cosine_annealing_warm_restarts, sgdr",
+        "kl_adaptive": "kl_adaptive_lr, adaptive, adaptive_kl",
+        "plateau": "reduce_on_plateau, reduce_lr_on_plateau",
     },
     "callback": {
         "evaluate": "eval, evaluation, evaluator",

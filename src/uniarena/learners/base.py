@@ -81,6 +81,7 @@ class Learner(nn.Module, ABC):
         super().__init__()
         self.model, self.cfg, self.minimize, self.rng = model, cfg, minimize, rng
         self.progress = 0.0
+        minimize.rng = rng
 
     @abstractmethod
     def update(self, batch: Any) -> Update:

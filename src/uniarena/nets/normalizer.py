@@ -7,7 +7,7 @@ lose digits. Everything stays on its device and nothing synchronises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import Space, spaces
@@ -17,6 +17,9 @@ from uniarena.batch import Batch, Tree
 from uniarena.config import ConfigError
 from uniarena.envs.spaces import describe
 from uniarena.nets.leaves import Keys, dotted, leaf_at, leaves
+
+ENOUGH = 256
+"""Rows that say something of a mean and a deviation."""
 
 
 class Moments(nn.Module):
@@ -53,6 +56,20 @@ class Moments(nn.Module):
         for buffer in (other.count, other.mean, other.m2):
             buffer.zero_()
 
+    def fade(self, other: Moments, decay: float) -> None:
+        """Keep `decay` of these moments, take the rest from `other`, and empty it; the first ones are taken whole."""
+        if float(other.count) == 0.0:
+            return
+        keep = decay if float(self.count) > 0.0 else 0.0
+        delta, total = other.mean - self.mean, self.count + other.count
+        variance = keep * self.variance() + (1.0 - keep) * other.variance()
+        variance += keep * (1.0 - keep) * delta.square()
+        self.mean.add_(delta * (1.0 - keep))
+        self.m2.copy_(variance * total)
+        self.count.copy_(total)
+        for buffer in (other.count, other.mean, other.m2):
+            buffer.zero_()
+
     def _merge(self, count: Tensor, mean: Tensor, m2: Tensor) -> None:
         total = self.count + count
         share = count / total.clamp(min=1.0)
@@ -78,6 +95,11 @@ class ObservationNormalizer(nn.Module):
         clip: bound of the result's magnitude.
         epsilon: added to the variance.
         skip: dotted paths of float leaves to leave alone, such as images (`encoders.image_leaves`).
+        statistics: `welford`, of all rows so far; `ema`, moving averages.
+        decay: of `ema`: share that each `merge` keeps; rows are gathered until there are 256.
+        outlier: numbers further than this many deviations from the mean count as that far, once 256 rows were counted;
+            None: as they are. Winsorising, Dixon 1960 (Ann. Math. Statist. 31): one wild episode widens the statistics
+            by a bounded factor, and lasting change moves them within a few merges.
 
     Raises:
         ConfigError: no leaf is left to normalise.
@@ -87,10 +109,19 @@ class ObservationNormalizer(nn.Module):
     inv_std: Tensor
 
     def __init__(
-        self, space: Space[Any], clip: float = 10.0, epsilon: float = 1e-8, skip: Sequence[str] = ()
+        self,
+        space: Space[Any],
+        clip: float = 10.0,
+        epsilon: float = 1e-8,
+        skip: Sequence[str] = (),
+        *,
+        statistics: Literal["welford", "ema"] = "welford",
+        decay: float = 0.99,
+        outlier: float | None = None,
     ) -> None:
         super().__init__()
         self.clip, self.epsilon = float(clip), float(epsilon)
+        self.fading, self.decay, self.outlier = statistics == "ema", float(decay), outlier
         self._slices: dict[Keys, tuple[int, int]] = {}
         size = 0
         for keys, leaf in leaves(space):
@@ -136,12 +167,21 @@ class ObservationNormalizer(nn.Module):
             leaf_at(obs, keys).reshape(valid.numel(), stop - start)
             for keys, (start, stop) in self._slices.items()
         ]
-        self.pending.add(rows[0] if len(rows) == 1 else torch.cat(rows, dim=1), valid.reshape(-1))
+        x = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+        if self.outlier is not None and float(self.moments.count) >= ENOUGH:
+            reach = self.outlier / self.inv_std
+            x = torch.where(x.isfinite(), x.float().clamp(self.centre - reach, self.centre + reach), x)
+        self.pending.add(x, valid.reshape(-1))
 
     @torch.no_grad()
     def merge(self) -> None:
         """Let what was gathered since the last call count."""
-        self.moments.absorb(self.pending)
+        if not self.fading:
+            self.moments.absorb(self.pending)
+        elif float(self.pending.count) >= ENOUGH:
+            self.moments.fade(self.pending, self.decay)
+        else:
+            return
         self.centre.copy_(self.moments.mean)
         self.inv_std.copy_((self.moments.variance() + self.epsilon).rsqrt())
 

@@ -5,14 +5,16 @@ Shapes: `[N]` rows (or `[L, N]` sequences, or a trailing dimension of atoms); no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LOG_RATIO_BOUND = 20.0
-"""exp(20) = 4.9e8 is far outside every trust region and far inside float32."""
+LOG_RATIO_BOUND = 11.51
+"""ln 1e5: ratios from 1e-5 to 1e5 are far outside every trust region, and their squares far inside float32."""
 
 
 def clamp_log_ratio(
@@ -100,3 +102,16 @@ def approx_kl(log_ratio: Tensor) -> Tensor:
 def clip_fraction(log_ratio: Tensor, clip_range: float) -> Tensor:
     """1.0 where the ratio lies outside 1 ± clip_range, else 0.0."""
     return (log_ratio.expm1().abs() > clip_range).to(log_ratio.dtype)
+
+
+def restless(losses: Sequence[float], kind: Literal["rising", "oscillating", "both"]) -> bool:
+    """Whether the mean losses of successive epochs have begun to rise or to oscillate.
+
+    rising: each of the last two is larger than the one before it. oscillating: the last three differences change their
+    sign each time. both: either.
+    """
+    differences = [after - before for before, after in pairwise(losses)]
+    rising = len(differences) >= 2 and min(differences[-2:]) > 0.0
+    last = differences[-3:]
+    swings = len(last) == 3 and last[0] * last[1] < 0.0 and last[1] * last[2] < 0.0
+    return (rising and kind != "oscillating") or (swings and kind != "rising")

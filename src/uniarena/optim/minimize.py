@@ -13,6 +13,8 @@ from torch import Tensor
 from uniarena.batch import Batch, tree_paths
 from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
+from uniarena.optim.accumulation import cut, joined
+from uniarena.optim.clipping import Bound, check_parts, global_norm
 from uniarena.optim.optimizer import Optimizer
 
 
@@ -84,24 +86,27 @@ class LearnStep:
 
 
 class Minimize:
-    """Takes gradient steps: loss, backward, finite or not, hook, clip, step.
+    """Takes gradient steps: loss, backward, finite or not, SAM's second pass, hook, clip, step.
 
     Args:
-        max_grad_norm: largest global L2 norm of the gradient; longer ones are scaled down to it. None: no
-            clipping.
+        max_grad_norm: largest global L2 norm of the gradient, or of each part by name; longer ones are scaled down to
+            it. None: no clipping.
 
     Attributes:
         hook: called with a `LearnStep` between backward and clipping; None costs nothing.
         react: decides what becomes of a bad step; None: it is an error.
+        rng: what losses draw from; a second pass draws the same numbers again.
         max_abs: larger magnitudes are bad in what is watched.
         bad_steps: first parameter of an optimiser (or `watch`) → how many bad ones came in a row.
         left_out: whether a step was left out since this was last set to False.
     """
 
-    def __init__(self, max_grad_norm: float | None = None) -> None:
+    def __init__(self, max_grad_norm: Bound = None) -> None:
+        check_parts(max_grad_norm, "learner.max_grad_norm")
         self.max_grad_norm = max_grad_norm
         self.hook: Callable[[LearnStep], None] | None = None
         self.react: React | None = None
+        self.rng: torch.Generator | None = None
         self.max_abs = math.inf
         self.bad_steps: dict[str, int] = {}
         self.left_out = False
@@ -116,18 +121,30 @@ class Minimize:
         Raises:
             NonFiniteError: the loss or a gradient is not finite, and `react` lets it pass; no parameter was changed.
         """
-        loss, metrics = loss_fn(batch)
-        optimizer.zero_grad()
-        loss.backward()
+        sharp = optimizer.sharpness is not None
+        drawn = self.rng.get_state() if sharp and self.rng is not None else None
+        metrics = _backward(loss_fn, batch, optimizer)
         gradients = optimizer.gradients()
         norm, good = global_norm(gradients), True
         size = float(norm)
-        metrics = {**metrics, "loss": loss.detach(), "grad_norm": norm}
+        metrics["grad_norm"] = norm
         if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
             good = False
             if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
                 return metrics
             size = float(global_norm(gradients))
+        if sharp and size > 0.0:
+            if drawn is not None:
+                self.rng.set_state(drawn)  # type: ignore[union-attr]
+            with optimizer.climbed(global_norm(gradients)):
+                above = _backward(loss_fn, batch, optimizer)
+            gradients = optimizer.gradients()
+            size = float(global_norm(gradients))
+            if not math.isfinite(size):
+                good, above["grad_norm"] = False, global_norm(gradients)
+                if not self._mended(_fault(above, gradients, batch), gradients, optimizer):
+                    return metrics
+                size = float(global_norm(gradients))
         if self.hook is not None:
             self.hook(LearnStep(gradients, optimizer))
             size = float(global_norm(gradients))
@@ -136,8 +153,7 @@ class Minimize:
                 if not self._mended(_bad_gradient(gradients, " after on_learn_step"), gradients, optimizer):
                     return metrics
                 size = float(global_norm(gradients))
-        if self.max_grad_norm is not None and size > self.max_grad_norm:
-            torch._foreach_mul_(list(gradients.values()), self.max_grad_norm / (size + 1e-6))
+        optimizer.clip(gradients, size, self.max_grad_norm)
         optimizer.step()
         if good and self.bad_steps:
             self.bad_steps.pop(optimizer.names[0], None)
@@ -177,9 +193,26 @@ class Minimize:
 ADVICE = "Look for NaN or huge values in observations and rewards, or lower learner.learning_rate."
 
 
-def global_norm(gradients: dict[str, Tensor]) -> Tensor:
-    """L2 norm of all gradients together, a 0-d tensor."""
-    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))))
+def _backward(loss_fn: LossFn, batch: Any, optimizer: Optimizer) -> Metrics:
+    """The gradients of the batch, in the parameters; the metrics and `loss`."""
+    parts = cut(batch, optimizer.accumulate)
+    if len(parts) == 1:
+        loss, metrics = loss_fn(parts[0][0])
+        optimizer.zero_grad()
+        loss.backward()
+        return {**metrics, "loss": loss.detach()}
+    found: list[Metrics] = []
+    sums: dict[str, Tensor] = {}
+    for part, share in parts:
+        loss, metrics = loss_fn(part)
+        optimizer.zero_grad()
+        loss.backward()
+        found.append({**metrics, "loss": loss.detach()})
+        for name, gradient in optimizer.gradients().items():
+            sums[name] = sums[name].add_(gradient, alpha=share) if name in sums else gradient * share
+    for name, parameter in zip(optimizer.names, optimizer.parameters, strict=True):
+        parameter.grad = sums.get(name)
+    return joined(found, [share for _, share in parts])
 
 
 def _fault(metrics: Metrics, gradients: dict[str, Tensor], batch: Any) -> NonFiniteError:

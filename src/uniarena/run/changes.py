@@ -47,9 +47,11 @@ _SHAPES = frozenset(
         "v_max",
         "n_atoms",
         "n_quantiles",
+        "n_targets",
+        "normalize_return",
     )
 )
-_FIRST = frozenset(("alpha", "alpha_init", "noisy_sigma"))
+_FIRST = frozenset(("alpha", "alpha_init", "noisy_sigma", "ent_coef_init"))
 _COUNTED = frozenset(("updates_per_env_step", "learning_starts"))
 _SETTINGS = ("eps", "weight_decay", "betas", "alpha")
 """Settings of a torch optimiser that hold for the next step: its saved state has those of before."""
@@ -96,7 +98,7 @@ def find_changes(before: Experiment, after: Experiment, run: Path) -> list[Chang
 def _refusal(change: Change, explorer: Any) -> str | None:
     """Why a key may not change; None where it may."""
     section, _, field = change.key.rpartition(".")
-    if change.key == "learner.optimizer.type":
+    if change.key in ("learner.optimizer.type", "learner.optimizer.base", "learner.policy_step"):
         return "the optimiser's moments are part of every checkpoint"
     if change.key == "learner.optimizer.momentum":
         return "the optimiser keeps what its momentum has gathered"
@@ -104,6 +106,10 @@ def _refusal(change: Change, explorer: Any) -> str | None:
         return "the networks that have been trained are made of it"
     if section == "learner" and field in _FIRST:
         return "it is a first value, and has been learned or drawn from since"
+    if change.key == "learner.ent_coef" and "auto" in (change.old, change.new):
+        return "an adapted coefficient is part of every checkpoint, a fixed one is not"
+    if _measured(change.old) and _measured(change.new) and change.old["start"] != change.new["start"]:
+        return "it is a first value, and has been adapted since"
     if section == "learner" and field in _COUNTED:
         return "updates are counted over the whole run, so many would fall due, or none for long"
     if change.key == "agent.explorer.sigma" and explorer == "parameter_noise":
@@ -113,6 +119,10 @@ def _refusal(change: Change, explorer: Any) -> str | None:
     return next(
         (why for pattern, why in _PRECIOUS if re.match(pattern, change.key)), "it shapes the run's state"
     )
+
+
+def _measured(value: Any) -> bool:
+    return is_schedule(value) and value["type"] in ("kl_adaptive", "plateau")
 
 
 def _way_out(change: Change, run: Path) -> str:
@@ -172,7 +182,7 @@ def schedules_moved(before: Experiment, after: Experiment, done: int) -> list[st
     old, new = dict(_schedules(filled(before))), dict(_schedules(filled(after)))
     lines = []
     for path in old.keys() & new.keys():
-        if old[path] != new[path]:
+        if old[path] != new[path] or _measured(new[path]):
             continue
         values = [_value(new[path], done, min(1.0, done / total)) for total in totals]
         if values[0] != values[1]:

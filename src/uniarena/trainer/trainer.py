@@ -130,6 +130,8 @@ class Trainer:
         if self._finished:
             self._episode_metrics(self._finished)
         self.metrics = {name: float(value) for name, value in mean.result().items()} | self.metrics
+        for optimizer in self.agent.learner.optimizers.values():
+            optimizer.follow(self.metrics)
         self.counters.iterations += 1
         self.guard.end()
         if self.stop_reason == "interrupted" and self.counters.env_steps >= self.total_env_steps:

@@ -8,9 +8,9 @@ which evaluation then uses without moving them.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from uniarena.config import ConfigError, config
+from uniarena.config import Between, ConfigError, config
 from uniarena.envs.protocol import Env
 from uniarena.envs.wrappers.base import EnvWrapper
 
@@ -26,6 +26,11 @@ class NormalizeObservationConfig:
     clip: float = 10.0  # normalised values are clipped to ±clip
     epsilon: float = 1e-8  # added to the variance
     skip: tuple[str, ...] = ()  # float leaves that stay as they are, e.g. ["sensors.cam"]
+    statistics: Literal["welford", "ema"] = "welford"  # of all rows so far, or moving averages
+    decay: Annotated[float, Between(0, 1)] = 0.99  # ema: share that each update keeps
+    outlier: Annotated[float, Between(1)] | None = (
+        None  # numbers further from the mean count as so many deviations; null: as they are
+    )
 
 
 @config

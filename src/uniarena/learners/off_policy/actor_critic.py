@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.config import Between, ConfigError, config
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import LearningRate, Optimizer, OptimizerConfig, build_optimizer
+from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, build_optimizer
 from uniarena.policies.heads import Head
 from uniarena.policies.network import UserNetwork
 from uniarena.values.ensemble import EnsembleSpec
@@ -43,13 +42,14 @@ class ActorCriticConfig:
     value_delay: Annotated[int, Between(1)] = 1  # updates between two of the critics
     n_critics: Annotated[int, Between(1)] = 2
     subset_size: Annotated[int, Between(1)] | None = None  # critics drawn for each target; null: all
-    target_reduce: Literal["min", "mean"] = "min"  # of the critics, in targets
+    n_targets: Annotated[int, Between(1)] = 1  # target networks of each critic: the last states of one
+    target_reduce: Literal["min", "mean"] = "min"  # of the critics and their targets, in targets
     policy_reduce: Literal["min", "mean", "first"] = "min"  # of the critics, in the policy's loss
     layer_norm: bool = False  # in the critics' hidden layers
     dropout: float = 0.0  # share of the critics' hidden units dropped, in targets and losses
     target_clip: tuple[float, float] | None = None  # least and largest bootstrapped target; null: free
     td_clip: Positive | None = None  # TD errors beyond it count linearly (Huber); null: squared throughout
-    max_grad_norm: Positive | None = None  # longest global gradient; null: no clipping
+    max_grad_norm: GradNorm = None  # longest global gradient, or {policy: …, value: …}; null: no clipping
     optimizer: OptimizerConfig = OptimizerConfig()
 
     def __post_init__(self) -> None:
@@ -100,10 +100,9 @@ def build_part_optimizer(
 ) -> Optimizer:
     """The optimiser of one part of the model; Adam's ε is torch's own 1e-8, as in the papers of this family."""
     named: Iterable[tuple[str, Any]] = ((f"{prefix}.{name}", p) for name, p in part.named_parameters())
-    optimizer = cfg.optimizer
-    if optimizer.eps is None and optimizer.type in ("adam", "adamw"):
-        optimizer = replace(optimizer, eps=1e-8)
-    return build_optimizer(named, optimizer, cfg.learning_rate if learning_rate is None else learning_rate)
+    return build_optimizer(
+        named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate if learning_rate is None else learning_rate
+    )
 
 
 def named(part: str, metrics: Metrics) -> Metrics:

@@ -11,7 +11,7 @@ Deviations: a time limit bootstraps, only termination does not; both networks dr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,8 +23,8 @@ from uniarena.nets.noisy import noisy_layers, redraw
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import greedy_action, of_action
 from uniarena.optim import Derived, Minimize, build_optimizer
-from uniarena.optim.targets import Target
-from uniarena.values.q import QNetwork
+from uniarena.optim.past_targets import build_targets
+from uniarena.values.past_q import fast_targets
 from uniarena.values.q_backprop import q_backprop
 from uniarena.values.q_model import FastQ, QModel, build_q_model
 
@@ -48,13 +48,14 @@ class DQN(Learner):
     def __init__(self, model: Any, cfg: DQNConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
         network = model.network
-        self.target = Target(network, cfg.tau, cfg.target_interval)
-        self.optimizer = build_optimizer(network.named_parameters(), cfg.optimizer, cfg.learning_rate)
+        self.target = build_targets(network, cfg.tau, cfg.target_interval, cfg.n_targets)
+        named = network.named_parameters()
+        self.optimizer = build_optimizer(named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate, part="value")
         self._noisy = noisy_layers(network, self.target)
         self._by_hand = q_backprop(network)
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes
         self._fast = FastQ(network, model.normalizer)
-        self._fast_target = FastQ(cast(QNetwork, self.target.module), model.normalizer)
+        self._fast_target = fast_targets(self.target, model.normalizer, cfg.target_reduce)
 
     def update(self, batch: Batch) -> Update:
         if not self.model.training:

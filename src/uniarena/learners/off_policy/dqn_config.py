@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import LearningRate, OptimizerConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig
 
 TARGET_EVERY_ENV_STEPS = 1_000
 
 Positive = Annotated[int, Between(1)]
 Share = Annotated[float, Between(0, 1, above=True)]
-
-
-@config
-class AdamConfig(OptimizerConfig):
-    """The optimiser of the family where its section names no other."""
-
-    eps: float | None = 1e-8  # torch's own default
 
 
 @config
@@ -51,12 +44,14 @@ class DQNConfig:
     target_update_env_steps: Positive | None = (
         None  # or env steps between them; both null: 1000, and every update where tau is below 1
     )
+    n_targets: Positive = 1  # target networks: the last states of one
+    target_reduce: Literal["min", "mean"] = "mean"  # of several target networks
     target_clip: tuple[float, float] | None = None  # bounds that bootstrapped targets are cut to
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
-    max_grad_norm: Annotated[float, Between(0.0, above=True)] | None = 10.0  # null: no clipping
-    optimizer: AdamConfig = AdamConfig()
+    max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
+    optimizer: OptimizerConfig = OptimizerConfig()  # Adam's ε is torch's own 1e-8 where none is set
 
     def __post_init__(self) -> None:
         if self.target_update_updates is not None and self.target_update_env_steps is not None:
@@ -64,6 +59,13 @@ class DQNConfig:
                 f"got {self.target_update_updates} updates and {self.target_update_env_steps} env steps.",
                 path="target_update_env_steps",
                 hint="keep one of target_update_updates and target_update_env_steps.",
+            )
+        if self.n_targets > 1 and (self.noisy or self.returns != "expectation"):
+            raise ConfigError(
+                f"got {self.n_targets}; several target networks are reduced to one expectation, which noisy layers and "
+                f"returns: {self.returns} do not give.",
+                path="n_targets",
+                hint="leave it at 1, or take returns: expectation without noisy layers.",
             )
         if self.target_clip is not None and not self.target_clip[0] < self.target_clip[1]:
             raise ConfigError(

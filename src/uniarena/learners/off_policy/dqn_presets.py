@@ -7,9 +7,10 @@ from typing import Any
 from uniarena.config import WithDefaults
 from uniarena.learners.base import Preset
 from uniarena.learners.off_policy.dqn import DQN
-from uniarena.learners.off_policy.dqn_config import AdamConfig, DQNConfig
+from uniarena.learners.off_policy.dqn_config import DQNConfig
+from uniarena.optim import OptimizerConfig
 
-_ADAM = AdamConfig(eps=0.01 / 32)
+_ADAM = OptimizerConfig(eps=0.01 / 32)
 
 # Section 5: 51 atoms, Adam with ε = 0.01/32.
 C51 = Preset(
@@ -40,7 +41,7 @@ _RAINBOW = WithDefaults(
     "RainbowConfig",
     unless={"target_update_env_steps": ("target_update_updates", "tau")},
     learning_rate=6.25e-5,
-    optimizer=AdamConfig(eps=1.5e-4),
+    optimizer=OptimizerConfig(eps=1.5e-4),
     learning_starts=20_000,
     target_update_env_steps=8_000,
     n_step=3,

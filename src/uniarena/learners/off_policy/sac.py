@@ -37,7 +37,7 @@ from uniarena.ops.actor_critic import (
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import of_action
 from uniarena.optim import Derived, Minimize
-from uniarena.optim.targets import Target
+from uniarena.optim.past_targets import build_targets
 from uniarena.values.actor_q_model import build_actor_q
 from uniarena.values.critic_backprop import critic_backprop, policy_backprop
 
@@ -55,7 +55,10 @@ class SAC(Learner):
 
     def __init__(self, model: Any, cfg: SACConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        self.target, self.turns = Target(model.q, cfg.tau, cfg.target_update_updates or 1), Turns(cfg)
+        self.target, self.turns = (
+            build_targets(model.q, cfg.tau, cfg.target_update_updates or 1, cfg.n_targets),
+            Turns(cfg),
+        )
         self.temperature, self.estimate = build_temperature(model, cfg), cfg.estimate()
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)

@@ -27,6 +27,7 @@ from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, 
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
 from uniarena.optim import Derived, LearningRate, Minimize
+from uniarena.optim.past_targets import build_targets
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_deterministic_actor_q
 from uniarena.values.critic_backprop import critic_backprop
@@ -58,7 +59,7 @@ class TD3(Learner):
         super().__init__(model, cfg, minimize, rng)
         self.turns, self._by_hand = Turns(cfg), critic_backprop(model.q)
         interval = cfg.target_update_updates or cfg.policy_delay
-        self.q_target = Target(model.q, cfg.tau, interval)
+        self.q_target = build_targets(model.q, cfg.tau, interval, cfg.n_targets)
         self.policy_target = Target(model.policy.network, cfg.tau, interval)
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import LearningRate, OptimizerConfig, ScheduleConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, ScheduleConfig
 
 POSITIVE = (
     *("n_steps", "train_batch_size", "batch_size", "n_epochs", "bootstrap_steps", "sequence_length"),
-    *("dual_clip", "value_clip", "max_grad_norm", "target_kl"),
+    *("dual_clip", "value_clip", "target_kl"),
 )
 FRACTIONS = ("gamma", "gae_lambda")
+Above = Annotated[float, Between(0, above=True)]
+Fraction = Annotated[float, Between(0, 1)]
 
 
 @config
@@ -34,6 +36,7 @@ class PolicyGradientConfig:
     normalize_advantage: bool = True  # mean 0, standard deviation 1 over the rollout
     ratio: Literal["joint", "atom"] = "joint"  # one ratio per decision, or one per action dimension
     clip: Literal["none", "hard", "dual"] = "hard"
+    # number, schedule or kl_adaptive
     clip_range: Annotated[float | ScheduleConfig, Between(0)] = 0.2
     dual_clip: float = 3.0  # clip: dual; the most that a bad action can count, in advantages
     vf_coef: Annotated[float, Between(0)] = 0.5  # weight of the value loss
@@ -41,9 +44,36 @@ class PolicyGradientConfig:
     value_clip: float | None = (
         None  # furthest that a value may move in one update, in units of return; None: free
     )
-    ent_coef: float | ScheduleConfig = 0.0  # weight of the entropy bonus
+    normalize_return: Literal["none", "running", "popart"] = (
+        "none"  # the value learns returns in units of their moving deviation; popart: outputs stay as these move
+    )
+    return_decay: Fraction = 0.9  # share of the moments of returns that each rollout keeps
+    ent_coef: float | ScheduleConfig | Literal["auto"] = (
+        0.0  # weight of the entropy bonus; auto: target_entropy
+    )
+    target_entropy: float | Literal["auto"] = (
+        "auto"  # ent_coef: auto; nats of the whole action; auto: half of the most that Discrete has
+    )
+    ent_coef_init: Above = 0.01  # ent_coef: auto; its first value
+    ent_coef_bounds: tuple[float, float] = (1e-5, 1.0)  # ent_coef: auto; least and largest value
+    ent_coef_learning_rate: Above = 1e-3  # ent_coef: auto; of its logarithm, one step a minibatch
+    kl_coef: float | ScheduleConfig = (
+        0.0  # weight of the KL to the old policy; number, schedule or kl_adaptive
+    )
     target_kl: float | None = None  # stop the epochs once a minibatch's KL exceeds 1.5 × this; None: never
-    max_grad_norm: float | None = 0.5  # longest global gradient; None: no clipping
+    on_high_kl: Literal["warn", "stop_epoch", "shrink_clip", "lower_lr"] = (
+        "warn"  # once a minibatch's KL exceeds 1.5 × the clip range; stop_epoch ends the epochs of this rollout
+    )
+    stop_on_loss: Literal["never", "rising", "oscillating", "both"] = (
+        "never"  # end the epochs of a rollout once the mean loss of an epoch rose twice, or went up and down
+    )
+    policy_step: Literal["gradient", "natural"] = (
+        "gradient"  # natural: one step to target_kl by conjugate gradients; epochs are the value's
+    )
+    cg_steps: Annotated[int, Between(1)] = 15  # natural: of conjugate gradients
+    cg_damping: Annotated[float, Between(0)] = 0.1  # natural: added to the Fisher matrix's diagonal
+    line_search_steps: Annotated[int, Between(1)] = 10  # natural: lengths tried, each 0.8 × the one before
+    max_grad_norm: GradNorm = 0.5  # longest global gradient, or {policy: …, value: …}; null: no clipping
     sequence_length: int = 16  # rows of the sequences that recurrent policies are trained on
     optimizer: OptimizerConfig = OptimizerConfig()
 
@@ -54,6 +84,12 @@ class PolicyGradientConfig:
                 raise ConfigError(
                     f"got {value}; expected a number above 0.", path=name, hint=f"set a positive {name}."
                 )
+        low, high = self.ent_coef_bounds
+        if not 0.0 < low <= self.ent_coef_init <= high:
+            raise ConfigError(
+                f"got {[low, high]}; expected 0 < least <= ent_coef_init ({self.ent_coef_init:g}) <= largest.",
+                path="ent_coef_bounds",
+            )
         for name in FRACTIONS:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:

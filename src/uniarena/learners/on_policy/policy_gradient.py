@@ -12,22 +12,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, Rollout, Tree, tree_map
+from uniarena.batch import Batch, Rollout
 from uniarena.config import ConfigError
 from uniarena.learners.base import Learner, Update
 from uniarena.learners.on_policy.config import PolicyGradientConfig
+from uniarena.learners.on_policy.constraint import PolicyConstraint
+from uniarena.learners.on_policy.entropy import EntropyBonus
+from uniarena.learners.on_policy.loss import PolicyLoss
+from uniarena.learners.on_policy.natural import NaturalStep
 from uniarena.learners.on_policy.slots import Minibatches, build_advantage
-from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio, clip_fraction, surrogate, value_loss
+from uniarena.nets.return_scale import scale_values
 from uniarena.ops.returns import known_successors, next_values, trace_ends
 from uniarena.ops.statistics import (
     Metrics,
     RunningMean,
     explained_variance,
-    masked_mean,
     mean_and_std,
     standardize,
 )
-from uniarena.optim import Minimize, build_optimizer, make_schedule
+from uniarena.optim import Minimize, build_optimizer
 
 
 class PolicyGradient(Learner):
@@ -50,34 +53,61 @@ class PolicyGradient(Learner):
                 path="agent.value",
                 hint="set agent.value, or return (value, action parameters) from your module.",
             )
-        self.optimizer = build_optimizer(model.named_parameters(), cfg.optimizer, cfg.learning_rate)
+        kind = cfg.normalize_return
+        self.returns = None if kind == "none" else scale_values(model, kind == "popart", cfg.return_decay)
+        self.constraint, self.entropy = PolicyConstraint(cfg), EntropyBonus(cfg, _head(model))
+        self.ent_coef_optimizer = self.entropy.optimizer
         self.advantage, self.minibatches = build_advantage(cfg), Minibatches(cfg, rng)
-        self._clip_range, self._ent_coef = make_schedule(cfg.clip_range), make_schedule(cfg.ent_coef)
-        self._atoms = cfg.ratio == "atom"
-        self._old = "atom_log_prob" if self._atoms else "log_prob"
+        self.loss = PolicyLoss(self)
+        self._natural: NaturalStep | None = None
+        if cfg.policy_step == "natural":
+            self._natural = NaturalStep(self)
+        else:
+            named = model.named_parameters()
+            self.optimizer = build_optimizer(named, cfg.optimizer, cfg.learning_rate, gives_kl=True)
 
     @property
     def clip_range(self) -> float:
-        return self._clip_range(self.progress)
+        return self.constraint.clip_range(self.progress)
 
     @property
     def ent_coef(self) -> float:
-        return self._ent_coef(self.progress)
+        return self.entropy.coef(self.progress)
+
+    @property
+    def kl_coef(self) -> float:
+        return self.constraint.kl_coef(self.progress)
 
     def update(self, rollout: Rollout) -> Update:
         rows, summary = self.targets(rollout)
         self.train()
-        mean = RunningMean()
-        for batch in self.minibatches(rows):
-            metrics = self.minimize(self.loss, batch, self.optimizer)
-            mean.add(metrics)
-            # 1.5 × and an estimate per minibatch, as Stable-Baselines3 does; the step that showed it is kept.
-            if self.cfg.target_kl is not None and float(metrics["kl"]) > 1.5 * self.cfg.target_kl:
-                break
-        rates = {"learning_rate": self.optimizer.lr, "ent_coef": self.ent_coef}
+        found = self._epochs(rows) if self._natural is None else self._natural(rows)
+        adaptive = self.optimizer if self._natural is None else self._natural.value_optimizer
+        rates = {"learning_rate": adaptive.lr, "ent_coef": self.ent_coef}
         rates |= {} if self.cfg.clip == "none" else {"clip_range": self.clip_range}
+        rates |= {} if self.cfg.kl_coef == 0.0 else {"kl_coef": self.kl_coef}
         exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in rates.items()}
-        return Update(summary | mean.result() | exact)
+        return Update(summary | found | exact)
+
+    def _epochs(self, rows: Batch) -> Metrics:
+        """Passes over the rows, until they are done or the constraint ends them."""
+        mean, watch, epochs = RunningMean(), self.constraint, self.cfg.n_epochs
+        watch.begin()
+        for epoch in self.minibatches.passes(rows):
+            stop = False
+            for batch in epoch:
+                clip_range = self.clip_range
+                metrics = self.minimize(self.loss, batch, self.optimizer)
+                self.entropy.update(self.minimize, metrics["entropy"])
+                mean.add(metrics)
+                stop = watch.after_step(metrics, clip_range, self.optimizer)
+                if stop:
+                    break
+            last = stop or watch.epochs + 1 == epochs
+            kl = self.loss.distance(batch) if watch.follows else None
+            if watch.after_epoch(self.optimizer, last, kl) or stop:
+                break
+        return mean.result() | {"epochs_done": torch.tensor(float(watch.epochs))}
 
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> tuple[Batch, Metrics]:
@@ -94,54 +124,23 @@ class PolicyGradient(Learner):
         mean, std = mean_and_std(advantage, rows.valid)
         summary = {"explained_variance": explained_variance(value, target, rows.valid)}
         summary |= {"advantage_mean": mean.float(), "advantage_std": std.float()}
+        if self.returns is not None:
+            self.returns.update(target, rows.valid)
         if self.cfg.normalize_advantage:
             advantage = standardize(advantage, rows.valid)
         rows = rows.replace(advantage=advantage, target=target, value=value)
-        if self._atoms:
+        if self.loss.atoms:
             rows = rows.replace(atom_log_prob=self._atom_log_prob(rows))
-        names = ["obs", "action", "advantage", "target", self._old, "valid", "is_first"]
+        names = ["obs", "action", "advantage", "target", self.loss.old, "valid", "is_first"]
         names += ["value"] if self.cfg.value_clip is not None else []
         return rows.select(*names, *(["state"] if "state" in rows else [])), summary
-
-    def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """The loss of one minibatch and its metrics."""
-        cfg, valid = self.cfg, batch.get("valid")
-        memory = (tree_map(lambda leaf: leaf[0], batch.state), batch.is_first) if "state" in batch else ()
-        out = self.model(batch.obs, *memory)
-        log_ratio, clamped = clamp_log_ratio(self._log_prob(out.dist, batch.action), batch[self._old])
-        advantage = batch.advantage[..., None] if self._atoms else batch.advantage
-        gain = surrogate(log_ratio, advantage, cfg.clip, self.clip_range, cfg.dual_clip)
-        policy_loss = -masked_mean(self._per_decision(gain), valid)
-        error = value_loss(out.value, batch.target, batch.get("value"), cfg.value_clip, cfg.value_loss)
-        value_error = masked_mean(error, valid)
-        with torch.set_grad_enabled(
-            self.ent_coef != 0.0
-        ):  # where it is only watched, it needs no backward pass
-            entropy = masked_mean(out.dist.entropy(), valid)
-        total = policy_loss + cfg.vf_coef * value_error - self.ent_coef * entropy
-        losses = {"policy_loss": policy_loss, "value_loss": value_error, "entropy": entropy}
-        metrics = {name: value.detach() for name, value in losses.items()}
-        return total, metrics | self._ratio_metrics(log_ratio.detach(), clamped, valid)
-
-    def _ratio_metrics(self, log_ratio: Tensor, clamped: Tensor, valid: Tensor | None) -> Metrics:
-        shares = {
-            "clip_fraction": clip_fraction(log_ratio, self.clip_range),
-            "clamped_fraction": clamped.to(log_ratio.dtype),
-        }
-        metrics = {name: masked_mean(x.mean(-1) if self._atoms else x, valid) for name, x in shares.items()}
-        metrics["kl"] = masked_mean(self._per_decision(approx_kl(log_ratio)), valid)
-        return metrics
-
-    def _log_prob(self, dist: Any, action: Tree) -> Tensor:
-        log_prob: Tensor = dist.atom_log_prob(action) if self._atoms else dist.log_prob(action)
-        return log_prob
-
-    def _per_decision(self, x: Tensor) -> Tensor:
-        """Atoms are summed, so that at ratio 1 the gradient is that of the joint ratio."""
-        return x.sum(-1) if self._atoms else x
 
     def _atom_log_prob(self, rows: Batch) -> Tensor:
         """[T, B, A] under the policy before the update: the behaviour policy, where sampling does not lag."""
         flat = rows.flatten()
         dist = self.model(flat.obs, *((flat.state, flat.is_first) if "state" in flat else ())).dist
-        return self._log_prob(dist, flat.action).unflatten(0, rows.shape)
+        return self.loss.log_prob(dist, flat.action).unflatten(0, rows.shape)
+
+
+def _head(model: Any) -> Any:
+    return getattr(getattr(model, "policy", None), "head", None)

@@ -8,7 +8,7 @@ from uniarena.config import config
 from uniarena.learners.base import Preset
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
-from uniarena.optim import LearningRate, OptimizerConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, ScheduleConfig
 
 
 @config
@@ -37,5 +37,22 @@ class A2CConfig(PolicyGradientConfig):
     optimizer: RMSpropConfig = RMSpropConfig()
 
 
+@config
+class TRPOConfig(PolicyGradientConfig):
+    """One natural step for the policy on each rollout, and epochs of minibatches for the value.
+
+    Schulman et al. 2015 (arXiv:1502.05477), table 2: δ = 0.01; damping 0.1. The value's optimiser and minibatches are
+    those of Stable-Baselines3's contributions.
+    """
+
+    policy_step: Literal["gradient", "natural"] = "natural"
+    target_kl: float | None = 0.01  # largest KL of a step
+    clip: Literal["none", "hard", "dual"] = "none"
+    learning_rate: float | ScheduleConfig = 1e-3  # of the value
+    batch_size: int | None = 128
+    max_grad_norm: GradNorm = None
+
+
 PPO = Preset(PolicyGradient, PolicyGradientConfig, "Schulman et al. 2017, arXiv:1707.06347")
 A2C = Preset(PolicyGradient, A2CConfig, "Mnih et al. 2016, arXiv:1602.01783")
+TRPO = Preset(PolicyGradient, TRPOConfig, "Schulman et al. 2015, arXiv:1502.05477")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -42,16 +43,22 @@ class Minibatches:
         self._told = False
 
     def __call__(self, rows: Batch) -> Iterator[Batch]:
-        """Minibatches of all epochs from rows `[T, B]`.
+        """Minibatches of all epochs, one after the other; see `passes`."""
+        return chain.from_iterable(self.passes(rows))
+
+    def passes(self, rows: Batch) -> Iterator[Iterator[Batch]]:
+        """The minibatches of each epoch from rows `[T, B]`.
 
         Returns:
+            an iterator over epochs, each one over its minibatches:
             valid rows `[N]`, evenly spread where they do not divide (said if the first ones do not). Where rows hold a
             recurrent `state`: time-major sequences `[L, N]` of about `batch_size` rows; rows that are not valid stay in
             place there, flagged by `valid`, since the state runs through them, and `state[0]` is the one that
             was recorded before each sequence.
         """
         if "state" in rows:
-            return self._sequences(rows.sequences(min(self.length, len(rows))))
+            pieces = rows.sequences(min(self.length, len(rows)))
+            return (self._sequences(pieces) for _ in range(self.epochs))
         rows = rows.select_valid().without("valid", "is_first")
         count = len(rows)
         size = self.size or max(1, count)
@@ -63,7 +70,7 @@ class Minibatches:
                 "are used.",
                 *(count, size, parts, count // parts, -(-count // parts)),
             )
-        return rows.minibatches(size, self.epochs, self.generator)
+        return (rows.minibatches(size, 1, self.generator) for _ in range(self.epochs))
 
     def _sequences(self, pieces: Batch) -> Iterator[Batch]:
         length, count = pieces.shape
@@ -72,6 +79,6 @@ class Minibatches:
         swapped = Batch(
             (count,), {name: tree_map(lambda x: x.transpose(0, 1), pieces[name]) for name in pieces}
         )
-        for part in swapped.minibatches(columns, self.epochs, self.generator):
+        for part in swapped.minibatches(columns, 1, self.generator):
             fields = {name: tree_map(lambda x: x.transpose(0, 1), part[name]) for name in part}
             yield Batch((length, len(part)), fields)

@@ -39,14 +39,14 @@ class Copy:
         ]
         self._extra: list[Any] = []
         self._states: list[dict[Tensor, dict[str, Any]]] = [{} for _ in optimizers]
-        self._factors = [1.0 for _ in optimizers]
+        self._memories = [optimizer.memory for optimizer in optimizers]
 
     @torch.no_grad()
     def take(self) -> None:
         """Copy the present state."""
         kept, live = list(self._kept), list(self._live)
         for k, optimizer in enumerate(self._optimizers):
-            self._factors[k] = optimizer.factor
+            self._memories[k] = optimizer.memory
             states, now = self._states[k], optimizer.torch.state
             if states.keys() != now.keys():
                 states = self._states[k] = {parameter: _cloned(state) for parameter, state in now.items()}
@@ -67,12 +67,11 @@ class Copy:
         torch._foreach_copy_(self._live, self._kept)
         for module, extra in zip(self._owners, self._extra, strict=True):
             module.set_extra_state(_cloned(extra))
-        for optimizer, states, factor in zip(self._optimizers, self._states, self._factors, strict=True):
+        for optimizer, states, memory in zip(self._optimizers, self._states, self._memories, strict=True):
             optimizer.torch.state.clear()
             for parameter, state in states.items():
                 optimizer.torch.state[parameter] = _cloned(state)
-            optimizer.factor = factor
-            optimizer.set_progress(optimizer.progress)
+            optimizer.memory = memory
 
 
 def _cloned(tree: Any) -> Any:

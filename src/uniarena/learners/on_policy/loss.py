@@ -1,0 +1,88 @@
+"""The loss of a policy gradient on one minibatch, and its metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uniarena.batch import Batch, Tree, tree_map
+from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio, clip_fraction, surrogate, value_loss
+from uniarena.ops.statistics import Metrics, masked_mean
+
+
+class PolicyLoss:
+    """−surrogate + vf_coef · value loss − ent_coef · entropy + kl_coef · KL.
+
+    Args:
+        learner: whose model, config and coefficients these are.
+    """
+
+    def __init__(self, learner: Any) -> None:
+        self.learner, self.cfg = learner, learner.cfg
+        self.atoms = learner.cfg.ratio == "atom"
+        self.old = "atom_log_prob" if self.atoms else "log_prob"
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
+        """Policy and value together."""
+        out = self.out(batch)
+        policy, metrics = self.policy(out.dist, batch)
+        value, own = self.value(out.value, batch)
+        return policy + self.cfg.vf_coef * value, metrics | own
+
+    def out(self, batch: Batch) -> Any:
+        """The model's output for the minibatch."""
+        memory = (tree_map(lambda leaf: leaf[0], batch.state), batch.is_first) if "state" in batch else ()
+        return self.learner.model(batch.obs, *memory)
+
+    def policy(self, dist: Any, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The policy's part, of the distribution of each row."""
+        cfg, valid, learner = self.cfg, batch.get("valid"), self.learner
+        log_ratio, clamped = clamp_log_ratio(self.log_prob(dist, batch.action), batch[self.old])
+        advantage = batch.advantage[..., None] if self.atoms else batch.advantage
+        gain = surrogate(log_ratio, advantage, cfg.clip, learner.clip_range, cfg.dual_clip)
+        total = policy_loss = -masked_mean(self.per_decision(gain), valid)
+        if learner.kl_coef != 0.0:
+            total = total + learner.kl_coef * masked_mean(self.per_decision(approx_kl(log_ratio)), valid)
+        # where the entropy is only watched, it needs no backward pass
+        with torch.set_grad_enabled(torch.is_grad_enabled() and learner.ent_coef != 0.0):
+            entropy = masked_mean(dist.entropy(), valid)
+        total = total - learner.ent_coef * entropy
+        metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
+        return total, metrics | self._ratio_metrics(log_ratio.detach(), clamped, valid)
+
+    @torch.no_grad()
+    def distance(self, batch: Batch) -> Tensor:
+        """The mean KL from the policy that gathered the minibatch to the present one, 0-d."""
+        return self.policy(self.out(batch).dist, batch)[1]["kl"]
+
+    def value(self, value: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
+        """The value's part, in units of the deviation of returns where these are normalised."""
+        cfg, target, old, bound = self.cfg, batch.target, batch.get("value"), self.cfg.value_clip
+        scale = self.learner.returns
+        if scale is not None:
+            unit = scale.std.to(value.dtype)
+            value, target = value / unit, target / unit
+            if bound is not None:
+                old, bound = old / unit, bound / float(unit)
+        loss = masked_mean(value_loss(value, target, old, bound, cfg.value_loss), batch.get("valid"))
+        return loss, {"value_loss": loss.detach()}
+
+    def _ratio_metrics(self, log_ratio: Tensor, clamped: Tensor, valid: Tensor | None) -> Metrics:
+        shares = {
+            "clip_fraction": clip_fraction(log_ratio, self.learner.clip_range),
+            "clamped_fraction": clamped.to(log_ratio.dtype),
+        }
+        metrics = {name: masked_mean(x.mean(-1) if self.atoms else x, valid) for name, x in shares.items()}
+        metrics["kl"] = masked_mean(self.per_decision(approx_kl(log_ratio)), valid)
+        return metrics
+
+    def log_prob(self, dist: Any, action: Tree) -> Tensor:
+        """`[...]`, or `[..., atoms]` where ratios are of atoms."""
+        log_prob: Tensor = dist.atom_log_prob(action) if self.atoms else dist.log_prob(action)
+        return log_prob
+
+    def per_decision(self, x: Tensor) -> Tensor:
+        """Atoms are summed, so that at ratio 1 the gradient is that of the joint ratio."""
+        return x.sum(-1) if self.atoms else x
