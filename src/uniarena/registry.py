@@ -99,6 +99,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "log": f"{_CALLBACKS}.log:Log",
         "progress": f"{_CALLBACKS}.progress:Progress",
         "early_stop": f"{_CALLBACKS}.early_stop:EarlyStop",
+        "monitor": f"{_CALLBACKS}.monitor:Monitor",
         "video": f"{_CALLBACKS}.video:Video",
         "curriculum": f"{_CALLBACKS}.curriculum:CurriculumScheduler",
     },

@@ -42,6 +42,7 @@ class Trainer:
     Attributes:
         counters: where the run stands.
         metrics: scalars of the current iteration, by name.
+        rollout: the newest one, valid until the next.
         total_env_steps: where `fit` will stop.
 
     Raises:
@@ -65,9 +66,7 @@ class Trainer:
         self.streams: Streams = agent.streams
         self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
         self.callbacks = list(callbacks)
-        due = [
-            getattr(getattr(callback, "cfg", None), "every_env_steps", None) for callback in self.callbacks
-        ]
+        due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
         self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
         self.counters, self.episodes = Counters(), EpisodeTracker()
         self.metrics: dict[str, float] = {}
@@ -78,6 +77,7 @@ class Trainer:
         self.last_evaluation: Any = None
         self._factory = env_factory or getattr(env, "factory", None)
         self._user_figures: dict[str, list[float]] = {}
+        self.rollout: Rollout | None = None
         self._finished: list[Episode] = []  # of this iteration
         self._resumed = self._over = False
         self._listeners = self._find_listeners()
@@ -139,7 +139,9 @@ class Trainer:
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
-        rollout = self.agent.observe(self.guard.admit(self.sampler.collect(wanted, boundary=boundary)))
+        self.rollout = rollout = self.agent.observe(
+            self.guard.admit(self.sampler.collect(wanted, boundary=boundary))
+        )
         self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
@@ -359,8 +361,9 @@ class Trainer:
             ValueError: the callbacks differ from those that were saved.
         """
         own = state["trainer"]
-        names = [type(callback).__name__ for callback in self.callbacks]
-        saved = [entry["name"] for entry in own["callbacks"]]
+        stateful = [each for each in self.callbacks if hasattr(each, "state_dict")]
+        entries = [entry for entry in own["callbacks"] if entry["state"] is not None]
+        names, saved = [type(each).__name__ for each in stateful], [entry["name"] for entry in entries]
         if names != saved:
             raise ValueError(
                 f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same."
@@ -374,9 +377,8 @@ class Trainer:
         self.loop_seconds, self.evaluation_seconds = own["loop_seconds"], own["evaluation_seconds"]
         if "guard" in own:
             self.guard.load_state_dict(own["guard"])
-        for callback, entry in zip(self.callbacks, own["callbacks"], strict=True):
-            if entry["state"] is not None:
-                callback.load_state_dict(entry["state"])
+        for callback, entry in zip(stateful, entries, strict=True):
+            callback.load_state_dict(entry["state"])
         self._resumed = True
         set_global_state(own["globals"])
 
