@@ -100,6 +100,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "progress": f"{_CALLBACKS}.progress:Progress",
         "early_stop": f"{_CALLBACKS}.early_stop:EarlyStop",
         "monitor": f"{_CALLBACKS}.monitor:Monitor",
+        "rules": f"{_CALLBACKS}.rules:Rules",
         "video": f"{_CALLBACKS}.video:Video",
         "curriculum": f"{_CALLBACKS}.curriculum:CurriculumScheduler",
     },

@@ -227,7 +227,7 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
 def build_callbacks(
     exp: Experiment, every: Mapping[str, int], quiet: bool, extra: Sequence[Any] = ()
 ) -> list[Any]:
-    """Evaluation, monitor, the user's own, logging, progress, and last the checkpoint, which saves what all of them know.
+    """Evaluation, monitor, the user's own, logging, progress, and last the checkpoint, which saves all their state.
 
     What the config says of one of the built-in ones is added to what follows from the section `training`.
     """

@@ -11,6 +11,7 @@ from uniarena.trainer.callbacks.evaluate import Evaluate
 from uniarena.trainer.callbacks.log import Log
 from uniarena.trainer.callbacks.monitor import Monitor
 from uniarena.trainer.callbacks.progress import Progress
+from uniarena.trainer.callbacks.rules import Rules
 from uniarena.trainer.callbacks.video import Video
 
-__all__ = ["Checkpoint", "EarlyStop", "Evaluate", "Log", "Monitor", "Progress", "Video"]
+__all__ = ["Checkpoint", "EarlyStop", "Evaluate", "Log", "Monitor", "Progress", "Rules", "Video"]
