@@ -99,6 +99,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "log": f"{_CALLBACKS}.log:Log",
         "progress": f"{_CALLBACKS}.progress:Progress",
         "early_stop": f"{_CALLBACKS}.early_stop:EarlyStop",
+        "doctor": "uniarena.analysis.doctor.callback:Doctor",
         "monitor": f"{_CALLBACKS}.monitor:Monitor",
         "rules": f"{_CALLBACKS}.rules:Rules",
         "video": f"{_CALLBACKS}.video:Video",

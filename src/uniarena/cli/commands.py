@@ -222,6 +222,37 @@ def list_names(
     return Answer({name: listing.entries(name)}, listing.text(name))
 
 
+@command("doctor")
+def doctor(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, finished or going on.")],
+    as_json: Json = False,
+) -> Answer:
+    """Say what ails a run, with evidence, likely causes, and what to change."""
+    from uniarena import run as runs
+    from uniarena.analysis.doctor import report
+
+    findings, rows = runs.doctor(run)
+    document = {"run": str(run), "rows": rows, "findings": [finding.to_json() for finding in findings]}
+    return Answer(document, report(findings, rows))
+
+
+@command("check-config")
+def check_config(config: Config, as_json: Json = False) -> Answer:
+    """Give hints on a configuration before it is trained; docs/tuning.md explains them."""
+    from uniarena.config import load, to_mapping
+
+    files, overrides = _split(config)
+    _hide(overrides)
+    experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
+    from uniarena import assembly
+    from uniarena.analysis.doctor.hints import hints
+
+    assembly.check(experiment)
+    found = hints(to_mapping(experiment))
+    lines = [*map(str, found), f"{len(found)} hints" if found else "no hints: nothing unusual"]
+    return Answer({"hints": [hint.to_json() for hint in found]}, "\n".join(lines))
+
+
 @command("check-env")
 def check_env(
     env: Annotated[str, typer.Argument(metavar="ENV", help="An environment's id, or module:Class.")],

@@ -81,6 +81,7 @@ TOPICS: dict[str, dict[str, list[str]]] = {
     "6 machine": {
         "fps": ["fps"],
         "cpu": ["system/cpu_percent"],
+        "load": ["system/load"],
         "memory": ["system/memory_mib"],
     },
 }
