@@ -41,12 +41,12 @@ class Silent(gymnasium.Env):
         return self._obs(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.place, self.count = max(0, self.place + (1 if action else -2)), self.count + 1
-        won = self.place >= 40
+        self.place, self.count = max(0, self.place + (1 if action else -5)), self.count + 1
+        won = self.place >= 50
         return self._obs(), float(won), won, self.count >= 60, {}
 
     def _obs(self) -> np.ndarray:
-        return np.array([self.place / 40, 0.0], np.float32)
+        return np.array([self.place / 50, 0.0], np.float32)
 
 
 class Short(gymnasium.Env):
@@ -191,7 +191,7 @@ ARMS = (
     Arm("ppo-short", _config({"id": Short, "num_envs": 8}, _ppo(), 20_000), "episodes_of_length_one", WEAK),
     Arm(
         "ppo-rnd",
-        _config(CARTPOLE, _ppo(), EARLY, agent={"intrinsic": [{"type": "rnd", "reward_scale": 50.0}]}),
+        _config(CARTPOLE, _ppo(), EARLY, agent={"intrinsic": [{"type": "rnd", "reward_scale": 1000.0}]}),
         "intrinsic_reward_dominates",
         ("reward_scale_off", "kl_too_high", *WILD),
     ),
@@ -234,7 +234,7 @@ ARMS = (
                 "type": "sac",
                 "learning_rate": 3e-3,
                 "alpha_learning_rate": 0.03,
-                "target_entropy": 0.6925,
+                "target_entropy": 0.7,
                 "learning_starts": 200,
                 "updates_per_env_step": 0.5,
             },

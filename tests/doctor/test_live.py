@@ -90,7 +90,7 @@ def test_a_temperature_that_runs_away_is_told(tmp_path: Path):  # case B32
         "learning_starts": 50,
         "batch_size": 8,
         "alpha_learning_rate": 0.05,
-        "target_entropy": 0.693,
+        "target_entropy": 0.7,
         "updates_per_env_step": 0.5,
     }
     config = {

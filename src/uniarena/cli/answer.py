@@ -25,6 +25,7 @@ _CODES = {
     "NonFiniteError": FAILED,
     "WorkerError": FAILED,
     "ExportError": FAILED,
+    "PlotError": FAILED,
 }
 _PACKAGE = Path(__file__).resolve().parent.parent
 _MACHINERY = ("typer", "click", "runpy.py", "contextlib.py", "functools.py")

@@ -236,6 +236,36 @@ def doctor(
     return Answer(document, report(findings, rows))
 
 
+@command("plot")
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Where to write; by default plots in the run's folder."),
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option(metavar="I,J", help="Two observation entries for the map of the policy.")
+    ] = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> Answer:
+    """Draw curves, policy, predicted against realised returns, and gradients by layer, as PNG and for TensorBoard."""
+    from uniarena import run as runs
+
+    files = runs.plot(run, target, dims=_pair(dims), trust=trust)
+    return Answer({"plots": [str(file) for file in files]}, "\n".join(f"wrote {file}" for file in files))
+
+
+def _pair(text: str | None) -> tuple[int, int] | None:
+    """`0,2` as two numbers."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+        raise BadInput(f"--dims {text}: expected two entries of the observation, such as 0,2")
+    return int(parts[0]), int(parts[1])
+
+
 @command("check-config")
 def check_config(config: Config, as_json: Json = False) -> Answer:
     """Give hints on a configuration before it is trained; docs/tuning.md explains them."""

@@ -2,6 +2,7 @@
 
 from uniarena.run.compare import Comparison, diff
 from uniarena.run.examining import doctor
+from uniarena.run.plotting import plot
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import evaluate, export, record
@@ -21,6 +22,7 @@ __all__ = [
     "export",
     "figures",
     "is_of_seeds",
+    "plot",
     "read",
     "record",
     "resume",

@@ -59,7 +59,12 @@ class Table:
     @property
     def names(self) -> set[str]:
         """Every figure that any row has."""
-        return {name for row in self._rows for name in row}
+        return set(self.order)
+
+    @property
+    def order(self) -> list[str]:
+        """The same, in the order in which they first came."""
+        return list(dict.fromkeys(name for row in self._rows for name in row))
 
     def series(self, *names: str) -> Series:
         """The first of the named figures that has a value; an empty one where none has."""

@@ -13,6 +13,8 @@ from uniarena.analysis.doctor.table import Table, figure
 TINY, JUMP = 0.05, 20.0
 """A value loss is tiny below this share of its early level, and jumps by this factor."""
 BLIND = 0.05
+RANDOM = 0.3
+"""Share of random actions beyond which returns say little of Q."""
 
 
 def q_overestimation(table: Table, setup: Setup) -> Finding | None:
@@ -20,6 +22,8 @@ def q_overestimation(table: Table, setup: Setup) -> Finding | None:
     over, real = table.series("health/value_bias"), table.series("health/return_realised")
     if setup.on_policy or len(over) < 3 or len(over) != len(real):
         return None
+    if setup.has("double") and table.series("health/exploration").part(0.67).median() > RANDOM:
+        return None  # Q is of the greedy policy, and what followed is mostly chance
     late, middle, followed = over.part(0.67), over.part(0.33, 0.67), real.part(0.67)
     error = table.series("health/td_error_median").part(0.67).median()
     large = late.mean() > 0.5 * abs(followed.mean()) + 3.0 * (error if error == error else 0.0)

@@ -32,7 +32,7 @@ def of_networks(agent: Any, newest: Newest, metrics: Mapping[str, float]) -> dic
     if not newest.on_policy and model.initial_state(1) is not None:
         return {}  # replayed rows do not hold the state that they were seen with
     with eval_mode(model), units.watching(model):
-        dist, value = _outputs(model, newest)
+        dist, value = outputs(model, newest)
     found = units.figures()
     if value is not None:
         found |= _of_values(agent, newest, value.reshape(rows.shape), metrics)
@@ -46,7 +46,7 @@ def of_networks(agent: Any, newest: Newest, metrics: Mapping[str, float]) -> dic
     return found
 
 
-def _outputs(model: Any, newest: Newest) -> tuple[Any, Tensor | None]:
+def outputs(model: Any, newest: Newest) -> tuple[Any, Tensor | None]:
     """The distribution, and the value of every row (Q of its action off-policy), flat or `[T, B]`."""
     rows = newest.rows
     if newest.on_policy:
