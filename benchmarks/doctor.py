@@ -106,6 +106,41 @@ class Pennies(gymnasium.Env):
         return np.zeros(1, np.float32), 1.0 if action != guess else -1.0, False, self.left == 0, {}
 
 
+class Noise(gymnasium.Env):
+    """Pays at random, whatever is done."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 20
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left -= 1
+        obs = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        return obs, float(self.np_random.normal()), False, self.left == 0, {}
+
+
+class Fickle(gymnasium.Env):
+    """Pays for one action, and after every 500 steps for the other."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    now = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left = 20
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.left, self.now = self.left - 1, self.now + 1
+        paid = action == (self.now // 500) % 2
+        return np.zeros(1, np.float32), float(paid), False, self.left == 0, {}
+
+
 class Arm(NamedTuple):
     """A configuration, the illness it must show (empty: none), and others that may come with it."""
 
@@ -143,7 +178,16 @@ def _dqn(**fields: Any) -> dict[str, Any]:
 
 CARTPOLE = {"id": "CartPole-v1", "num_envs": 8}
 PENDULUM = {"id": "Pendulum-v1", "num_envs": 8, "wrappers": ["normalize_reward"]}
-WEAK = ("no_progress", "stuck_low", "value_explains_nothing")
+# Of a policy that was hardly trained: its mode may be much better or worse than its samples.
+WEAK = (
+    *("no_progress", "stuck_low", "value_explains_nothing"),
+    *("evaluation_far_below_training", "evaluation_far_above_training"),
+)
+DROWNED = (
+    "dead_gradients",
+    "updates_too_timid",
+    *WEAK,
+)  # the policy's gradient beside that of huge or tiny values
 WILD = (
     "rise_then_collapse",
     "oscillation",
@@ -206,13 +250,13 @@ ARMS = (
         "ppo-reward-large",
         _config({**CARTPOLE, "wrappers": [{"type": "scale_reward", "scale": 1e4}]}, _ppo(), EARLY),
         "reward_scale_off",
-        WEAK,
+        DROWNED,
     ),
     Arm(
         "ppo-reward-small",
         _config({**CARTPOLE, "wrappers": [{"type": "scale_reward", "scale": 1e-5}]}, _ppo(), EARLY),
         "reward_scale_off",
-        WEAK,
+        DROWNED,
     ),
     Arm(
         "ppo-clock",
@@ -271,6 +315,35 @@ ARMS = (
         ),
         "saturated_actions",
         ("reward_scale_off", "exploding_gradients", "q_overestimation", *WILD),
+    ),
+    Arm("ppo-noise", _config({"id": Noise, "num_envs": 8}, _ppo(), EARLY), "no_progress", WEAK),
+    Arm("ppo-fickle", _config({"id": Fickle, "num_envs": 8}, _ppo(), 32_000), "oscillation", WILD),
+    Arm(
+        "ppo-rising-rate",
+        _config(CARTPOLE, _ppo(learning_rate={"type": "linear", "start": 1e-3, "end": 0.2}), EARLY),
+        "rise_then_collapse",
+        ("kl_too_high", *WILD),
+    ),
+    Arm(
+        "ppo-dead",
+        _config(
+            CARTPOLE,
+            _ppo(learning_rate=1.0, max_grad_norm=None),
+            EARLY,
+            agent={"policy": {"activation": "relu"}},
+        ),
+        "dead_gradients",
+        ("kl_too_high", "updates_too_timid", *WILD),
+    ),
+    Arm(
+        "dqn-explodes",
+        _config(
+            {"id": "CartPole-v1", "wrappers": [{"type": "scale_reward", "scale": 100.0}]},
+            _dqn(td_clip=None, max_grad_norm=None, learning_rate=0.01, target_update_updates=1),
+            12_000,
+        ),
+        "exploding_gradients",
+        ("q_overestimation", "reward_scale_off", *WILD),
     ),
     Arm(
         "ppo-entropy-collapses",

@@ -55,7 +55,7 @@ def intrinsic_reward_dominates(table: Table, setup: Setup) -> Finding | None:
 def reward_scale_off(table: Table, setup: Setup) -> Finding | None:
     """Discounted returns, as the learner is paid, are far from 1."""
     real = table.series("health/return_realised")
-    paid, zeros = table.series("health/reward_std"), table.series("health/reward_zero")
+    paid, zeros = table.series("health/reward_max"), table.series("health/reward_zero")
     sizes = np.abs(real.part(0.3).values)
     if len(sizes) < 2 or setup.wrapped("normalize_reward"):
         return None
@@ -68,7 +68,7 @@ def reward_scale_off(table: Table, setup: Setup) -> Finding | None:
         "reward_scale_off",
         f"rewards are of a scale that the defaults are not made for: too {'large' if size > LARGE else 'small'}",
         (
-            f"discounted returns of {figure(size)} (median magnitude), rewards with deviation {figure(paid.median())}; "
+            f"discounted returns of {figure(size)} (median magnitude), rewards of up to {figure(paid.median())}; "
             "1 to 100 is usual",
         ),
         ("the environment's unit of reward", "a discount so near 1 that sums grow large"),
