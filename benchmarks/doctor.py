@@ -310,7 +310,7 @@ ARMS = (
         _config(
             {"id": "Pendulum-v1", "wrappers": [{"type": "scale_reward", "scale": 1e3}]},
             {"type": "td3", "learning_rate": 0.03, "learning_starts": 500},
-            5_000,
+            9_000,
             agent={"policy": {"hidden_sizes": [32, 32]}},
         ),
         "saturated_actions",

@@ -128,7 +128,11 @@ ILL: dict[str, tuple[Callable[[int], Row], Callable[[int], Row], Row]] = {
     "exploding_gradients": (lambda i: {"grad_norm": 1.5**i}, healthy, PPO),
     "saturated_actions": (lambda i: {"health/action_saturation": 0.99}, healthy, PPO),
     "episodes_of_length_one": (lambda i: {"length_mean": 1.0}, healthy, PPO),
-    "reward_scale_off": (lambda i: {"health/return_realised": -5e4}, healthy, PPO),
+    "reward_scale_off": (
+        lambda i: {"health/return_realised": -5e4, "health/reward_max": 900.0},
+        healthy,
+        PPO,
+    ),
     "normalizer_drift": (lambda i: {"health/normalizer_shift": 0.5}, healthy, PPO),
     "resource_under_use": (lambda i: {"system/cpu_percent": 12.0, "fps": 30.0}, healthy, PPO),
     "exploration_never_ends": (lambda i: {"health/exploration": 0.5}, off_policy, DQN),

@@ -61,12 +61,14 @@ def reward_scale_off(table: Table, setup: Setup) -> Finding | None:
         return None
     size = float(np.median(sizes))
     small = size < SMALL and len(paid) and 0.0 < paid.median() < SMALL and zeros.median() < 0.9
-    if not (size > LARGE or small):
+    reach = paid.median() / max(1.0 - setup.number("gamma", 0.99), 1e-6)
+    large = size > LARGE and not reach < LARGE  # else it is the values that are out of scale
+    if not (large or small):
         return None
     factor = 10.0 ** -round(np.log10(max(size, 1e-12) / 10.0))
     return Finding(
         "reward_scale_off",
-        f"rewards are of a scale that the defaults are not made for: too {'large' if size > LARGE else 'small'}",
+        f"rewards are of a scale that the defaults are not made for: too {'large' if large else 'small'}",
         (
             f"discounted returns of {figure(size)} (median magnitude), rewards of up to {figure(paid.median())}; "
             "1 to 100 is usual",

@@ -15,6 +15,7 @@ from uniarena.batch import tree_map
 from uniarena.nets.inference import eval_mode
 from uniarena.ops.health import bias, realised, td_errors
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio
+from uniarena.trainer.health.experience import of_actions
 from uniarena.trainer.health.networks import Units
 from uniarena.trainer.health.sample import Newest, flat
 from uniarena.values.actor_q_model import ActorQModel
@@ -39,6 +40,9 @@ def of_networks(agent: Any, newest: Newest, metrics: Mapping[str, float]) -> dic
     if newest.on_policy and dist is not None and "log_prob" in rows:
         found |= _of_ratios(dist.log_prob(_like_output(rows.action, newest)), newest)
     space = agent.action_map.policy_space
+    if dist is not None and not newest.on_policy and isinstance(space, spaces.Box):
+        mode = dist.mode().reshape(rows.action.shape)  # without the explorer's noise, which would hide it
+        found |= of_actions(mode, rows.valid, space)
     most = _largest_entropy(space)
     if dist is not None and most > 0.0 and not isinstance(model, QModel):
         entropy = dist.entropy().reshape(rows.shape)[rows.valid]
