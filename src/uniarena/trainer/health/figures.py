@@ -13,7 +13,7 @@ FIGURES: dict[str, str] = {
     "health/ratio_max": "largest such ratio",
     "health/kl_update": "KL divergence between the policy that acted and the one after the update",
     "health/entropy_share": "entropy as a share of the largest there can be; discrete actions only",
-    "health/action_saturation": "share of action components at a bound (off-policy: of the policy's mode); bounded Box only",
+    "health/action_saturation": "share of action components at a bound (off-policy: of the mode); bounded Box only",
     "health/action_top_share": "share of the most frequent action; Discrete actions only",
     "health/exploration": "ε, temperature or noise scale of the explorer, where it has one",
     "health/obs_min": "least observation entry, images apart",
