@@ -124,7 +124,7 @@ class Noise(gymnasium.Env):
 
 
 class Fickle(gymnasium.Env):
-    """Pays for one action, and after every 500 steps for the other."""
+    """Pays for one action, and after every 750 steps for the other."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -137,7 +137,7 @@ class Fickle(gymnasium.Env):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.left, self.now = self.left - 1, self.now + 1
-        paid = action == (self.now // 500) % 2
+        paid = action == (self.now // 750) % 2
         return np.zeros(1, np.float32), float(paid), False, self.left == 0, {}
 
 
@@ -203,7 +203,7 @@ ARMS = (
     Arm("ppo-cartpole", _config(CARTPOLE, _ppo(), EARLY)),
     Arm("ppo-cartpole-long", _config(CARTPOLE, _ppo(learning_rate=3e-4), 40_000)),
     Arm("ppo-pendulum", _config(PENDULUM, _ppo(gamma=0.9, n_epochs=20), 40_000)),
-    Arm("a2c-cartpole", _config(CARTPOLE, {"type": "a2c", "learning_rate": 2e-3}, 40_000)),
+    Arm("a2c-cartpole", _config(CARTPOLE, {"type": "a2c", "learning_rate": 7e-4}, 40_000)),
     Arm("ppo-acrobot", _config({"id": "Acrobot-v1", "num_envs": 8}, _ppo(gamma=0.99), 40_000)),
     Arm("dqn-cartpole", _config("CartPole-v1", _dqn(), 12_000)),
     Arm(
@@ -317,7 +317,7 @@ ARMS = (
         ("reward_scale_off", "exploding_gradients", "q_overestimation", *WILD),
     ),
     Arm("ppo-noise", _config({"id": Noise, "num_envs": 8}, _ppo(), EARLY), "no_progress", WEAK),
-    Arm("ppo-fickle", _config({"id": Fickle, "num_envs": 8}, _ppo(), 32_000), "oscillation", WILD),
+    Arm("ppo-fickle", _config({"id": Fickle, "num_envs": 8}, _ppo(), 48_000), "oscillation", WILD),
     Arm(
         "ppo-rising-rate",
         _config(CARTPOLE, _ppo(learning_rate={"type": "linear", "start": 1e-3, "end": 0.2}), EARLY),
@@ -408,19 +408,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     logging.disable(logging.WARNING)
-    results = []
+    results: list[dict[str, Any]] = []
     arms = [arm for arm in ARMS if arm.name.startswith(given.only)]
     for result in measured(arms, given.seeds, given.keep):
         results.append(result)
         mark = "ok " if (result["hit"] or not result["illness"]) and not result["false"] else "BAD"
-        print(
-            f"{mark} {result['arm']:22} {result['seed']} {result['illness'] or '(healthy)':30} {result['found']}",
-            flush=True,
-        )
+        told = result["illness"] or "(healthy)"
+        print(f"{mark} {result['arm']:22} {result['seed']} {told:30} {result['found']}", flush=True)
+        if given.output:
+            text = json.dumps({"summary": summary(results), "results": results}, indent=1)
+            given.output.write_text(text + "\n", encoding="utf-8")
     print(json.dumps(summary(results)))
-    if given.output:
-        text = json.dumps({"summary": summary(results), "results": results}, indent=1)
-        given.output.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from uniarena.analysis.doctor.table import Table, figure
 GRADIENT = "gradient/"
 DEAD, ALIVE = 1e-9, 1e-5
 SILENT = 0.9
-GROWTH, HUGE = 100.0, 1e6
+GROWTH, HUGE = ((100.0, 10.0), (20.0, 1e3)), 1e6
+"""Factors by which gradients grew, each with the least that they must have reached; and what is too large at once."""
 
 
 def dead_gradients(table: Table, setup: Setup) -> Finding | None:
@@ -64,7 +65,8 @@ def exploding_gradients(table: Table, setup: Setup) -> Finding | None:
         return None
     early, late = norm.part(0.0, 0.25).median(), norm.part(0.75).median()
     largest = int(norm.values.argmax())
-    if not (late > max(GROWTH * early, 10.0) or norm.values[largest] > HUGE):
+    grew = any(late > max(factor * early, least) for factor, least in GROWTH)
+    if not (grew or norm.values[largest] > HUGE):
         return None
     layers = {
         name: table.series(name).part(0.75).median() for name in table.names if name.startswith(GRADIENT)

@@ -68,7 +68,8 @@ def stuck_low(table: Table, setup: Setup) -> Finding | None:
     same = len(series) >= 8 and float(np.ptp(series.part(0.25).values)) == 0.0
     silent = len(zeros) >= 1 and zeros.mean() > 0.995
     goal = setup.solved_at()
-    flat = abs(found.means[-1] - found.means[len(found.means) // 2]) < 2.0 * found.noise + 1e-9
+    later = found.means[len(found.means) // 2 :]
+    flat = goal is not None and float(np.ptp(later)) < 0.1 * (goal - found.means[0]) and len(series) >= 16
     low = (
         goal is not None
         and found.rose
@@ -111,7 +112,7 @@ def rise_then_collapse(table: Table, setup: Setup) -> Finding | None:
         return None
     best = int(found.means.argmax())
     lost = float(found.means[best] - found.means[-1])
-    if best == 0 or lost < COLLAPSE * found.gain or lost < 3.0 * found.noise:
+    if best == 0 or lost < COLLAPSE * found.gain or lost < 4.0 * found.noise:
         return None
     changes = [remedies.slower(setup)]
     if setup.on_policy:
@@ -144,7 +145,7 @@ def oscillation(table: Table, setup: Setup) -> Finding | None:
         return None
     means, size = found.means, float(np.ptp(found.means))
     turns = _turning_points(means, SWING * size)
-    if len(turns) < SWINGS + 1 or SWING * size < 4.0 * found.noise:
+    if len(turns) < SWINGS + 1 or SWING * size < 4.0 * found.within:
         return None
     changes = [remedies.slower(setup)]
     if setup.on_policy:

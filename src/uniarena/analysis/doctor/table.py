@@ -101,12 +101,14 @@ class Course(NamedTuple):
 
     Attributes:
         steps, means: `[k]`, the middle of each block and its mean.
-        noise: standard error of a block's mean, the median over blocks.
+        noise: standard error of a block's mean, from the differences of neighbouring values.
+        within: the same from the deviations within blocks, the median: slow swings do not show in it.
     """
 
     steps: np.ndarray
     means: np.ndarray
     noise: float
+    within: float
 
     @property
     def gain(self) -> float:
@@ -116,7 +118,7 @@ class Course(NamedTuple):
     @property
     def rose(self) -> bool:
         """Whether the gain is more than noise, and more than a trifle."""
-        return self.gain > max(3.0 * self.noise, 0.05 * float(np.abs(self.means).max()))
+        return self.gain > max(4.0 * self.noise, 0.05 * float(np.abs(self.means).max()))
 
 
 def course(series: Series, blocks: int = 10, least: int = 8) -> Course | None:
@@ -126,8 +128,10 @@ def course(series: Series, blocks: int = 10, least: int = 8) -> Course | None:
     count = min(blocks, len(series) // 2)
     parts = np.array_split(series.values, count)
     steps = np.array([part.mean() for part in np.array_split(series.steps, count)])
-    noise = float(np.median([part.std() / math.sqrt(len(part)) for part in parts]))
-    return Course(steps, np.array([part.mean() for part in parts]), noise)
+    steps_between = np.diff(series.values)  # a slope hardly shows in them, noise does
+    noise = math.sqrt(float(np.mean(steps_between**2)) / 2.0 / (len(series) / count))
+    within = float(np.median([part.std(ddof=1) / math.sqrt(len(part)) for part in parts]))
+    return Course(steps, np.array([part.mean() for part in parts]), noise, within)
 
 
 def returns(table: Table) -> Series:
