@@ -36,6 +36,7 @@ EXTRAS = {
     "optuna": ("optuna",),
     "wandb": ("wandb",),
     "mlflow": ("mlflow",),
+    "plot": ("matplotlib",),
     "minari": ("minari", "h5py"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "tensordict": ("tensordict",),

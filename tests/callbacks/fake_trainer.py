@@ -76,6 +76,7 @@ class FakeTrainer:
         self.saved: list[tuple[str, int]] = []
         self.emitted: list[Any] = []
         self.requested: list[str] = []
+        self.last_evaluation: Any = None
 
     @property
     def done(self) -> bool:
@@ -87,6 +88,7 @@ class FakeTrainer:
 
     def emit(self, event: Any) -> None:
         self.emitted.append(event)
+        self.last_evaluation = getattr(event, "result", self.last_evaluation)
         for callback in self.callbacks:
             method = getattr(callback, event.method, None)
             if method is not None:

@@ -425,11 +425,14 @@ def test_what_a_config_says_of_a_built_in_callback_is_added_to_the_training_sect
 def test_built_in_callbacks_keep_their_order_wherever_they_are_written() -> None:
     from uniarena import assembly
     from uniarena.config import load
-    from uniarena.trainer.callbacks import Checkpoint, EarlyStop, Evaluate, Log, Progress
+    from uniarena.trainer.callbacks import Checkpoint, EarlyStop, Evaluate, Log, Monitor, Progress
 
     exp = load("ppo/cartpole", ["callbacks=[checkpoint, log, {type: early_stop, threshold: 475}, evaluate]"])
     found = assembly.build_callbacks(exp, {"log": 256, "save": 512, "eval": 1024}, quiet=True)
-    assert [type(callback) for callback in found] == [Evaluate, EarlyStop, Log, Progress, Checkpoint]
+    assert [type(callback) for callback in found] == [
+        *(Evaluate, Monitor, EarlyStop),
+        *(Log, Progress, Checkpoint),
+    ]
     assert found[0].cfg.every_env_steps == 1024 and found[-1].cfg.every_env_steps == 512
     loggers = load(
         "ppo/cartpole", ["experiment.loggers=[jsonl]", "callbacks=[{type: log, histograms: true}]"]

@@ -1,1 +1,1 @@
-"""Reading runs: statistics over episodes and seeds."""
+"""Reading runs: statistics over episodes and seeds, the doctor, pictures."""

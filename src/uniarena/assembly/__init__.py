@@ -31,6 +31,7 @@ from uniarena.registry import RegistryError, lookup
 from uniarena.trainer.callbacks.checkpoint import Checkpoint
 from uniarena.trainer.callbacks.evaluate import Evaluate
 from uniarena.trainer.callbacks.log import Log
+from uniarena.trainer.callbacks.monitor import Monitor, MonitorConfig
 from uniarena.trainer.callbacks.progress import Progress
 from uniarena.trainer.schedule import readable, schedule_for
 from uniarena.trainer.trainer import Trainer
@@ -226,13 +227,14 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
 def build_callbacks(
     exp: Experiment, every: Mapping[str, int], quiet: bool, extra: Sequence[Any] = ()
 ) -> list[Any]:
-    """Evaluation, the user's own, logging, progress, and last the checkpoint, which saves what they all know.
+    """Evaluation, monitor, the user's own, logging, progress, and last the checkpoint, which saves all their state.
 
     What the config says of one of the built-in ones is added to what follows from the section `training`.
     """
     training = exp.training
     built_in: dict[type, dict[str, Any]] = {
         Evaluate: {"every_env_steps": every["eval"], "n_episodes": training.n_eval_episodes},
+        Monitor: {"every_env_steps": max(every["log"] or 0, MonitorConfig().every_env_steps)},
         Log: {"every_env_steps": every["log"], "loggers": exp.experiment.loggers},
         Progress: {"quiet": quiet},
         Checkpoint: {"every_env_steps": every["save"], "keep_last": training.keep_checkpoints},
@@ -242,7 +244,7 @@ def build_callbacks(
     for kind, fields in built_in.items():
         slots[kind] = slots[kind] or [kind(**fields)]
     own = [callback for callback in given if type(callback) not in built_in]
-    return [*slots[Evaluate], *own, *slots[Log], *slots[Progress], *slots[Checkpoint]]
+    return [*slots[Evaluate], *slots[Monitor], *own, *slots[Log], *slots[Progress], *slots[Checkpoint]]
 
 
 def _build_callback(section: Section, index: int, built_in: Mapping[type, dict[str, Any]]) -> Any:

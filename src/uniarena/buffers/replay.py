@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, tree_map
-from uniarena.buffers.flags import OK
+from uniarena.buffers.flags import OK, STOP, TERMINATED
 from uniarena.buffers.gather import Leaves, gather, known
 from uniarena.buffers.her import Goals, Hindsight, HindsightConfig
 from uniarena.buffers.ring import Ring
@@ -113,6 +113,27 @@ class ReplayBuffer:
         fields = self._transitions(places, flags, generator)
         fields["weight"] = weight
         return Batch._trusted((len(places),), fields)
+
+    def recent(self, steps: int) -> Batch:
+        """The newest rows in order of time, at most `steps` of every column; nothing is drawn.
+
+        Returns:
+            `[T, B]` of obs, action, next_obs, reward, terminated, ended (the episode goes no further), valid (a real
+            step whose successor is known), and the extra fields.
+        """
+        ring = self.ring
+        count = min(steps, ring.cursor - ring.oldest)
+        end = ring.newest_place + ring.columns
+        places = np.arange(end - count * ring.columns, end)
+        flags = ring.flags.take(places, mode="wrap")
+        fields = self._fields(*gather(ring, places, flags))
+        fields["reward"] = self._send(ring.reward.take(places, mode="wrap"))
+        for name, mark in (("terminated", TERMINATED), ("ended", STOP), ("valid", OK)):
+            fields[name] = self._send((flags & mark) != 0)
+        shape = (count, ring.columns)
+        return Batch(
+            shape, {k: tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), v) for k, v in fields.items()}
+        )
 
     def reprioritise(self, index: Any, priority: Any) -> None:
         """Uniform sampling has no priorities; this is taken so that learners need not ask."""

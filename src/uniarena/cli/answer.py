@@ -28,6 +28,7 @@ _CODES = {
     "ObservationError": FAILED,
     "ActionMaskError": FAILED,
     "ExportError": FAILED,
+    "PlotError": FAILED,
 }
 _PACKAGE = Path(__file__).resolve().parent.parent
 _MACHINERY = ("typer", "click", "runpy.py", "contextlib.py", "functools.py")

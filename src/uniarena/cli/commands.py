@@ -222,6 +222,67 @@ def list_names(
     return Answer({name: listing.entries(name)}, listing.text(name))
 
 
+@command("doctor")
+def doctor(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, finished or going on.")],
+    as_json: Json = False,
+) -> Answer:
+    """Say what ails a run, with evidence, likely causes, and what to change."""
+    from uniarena import run as runs
+    from uniarena.analysis.doctor import report
+
+    findings, rows = runs.doctor(run)
+    document = {"run": str(run), "rows": rows, "findings": [finding.to_json() for finding in findings]}
+    return Answer(document, report(findings, rows))
+
+
+@command("plot")
+def plot(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Where to write; by default plots in the run's folder."),
+    ] = None,
+    dims: Annotated[
+        str | None, typer.Option(metavar="I,J", help="Two observation entries for the map of the policy.")
+    ] = None,
+    trust: Trust = False,
+    as_json: Json = False,
+) -> Answer:
+    """Draw curves, policy, predicted against realised returns, and gradients by layer, as PNG and for TensorBoard."""
+    from uniarena import run as runs
+
+    files = runs.plot(run, target, dims=_pair(dims), trust=trust)
+    return Answer({"plots": [str(file) for file in files]}, "\n".join(f"wrote {file}" for file in files))
+
+
+def _pair(text: str | None) -> tuple[int, int] | None:
+    """`0,2` as two numbers."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+        raise BadInput(f"--dims {text}: expected two entries of the observation, such as 0,2")
+    return int(parts[0]), int(parts[1])
+
+
+@command("check-config")
+def check_config(config: Config, as_json: Json = False) -> Answer:
+    """Give hints on a configuration before it is trained; docs/tuning.md explains them."""
+    from uniarena.config import load, to_mapping
+
+    files, overrides = _split(config)
+    _hide(overrides)
+    experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
+    from uniarena import assembly
+    from uniarena.analysis.doctor.hints import hints
+
+    assembly.check(experiment)
+    found = hints(to_mapping(experiment))
+    lines = [*map(str, found), f"{len(found)} hints" if found else "no hints: nothing unusual"]
+    return Answer({"hints": [hint.to_json() for hint in found]}, "\n".join(lines))
+
+
 @command("check-env")
 def check_env(
     env: Annotated[str, typer.Argument(metavar="ENV", help="An environment's id, or module:Class.")],

@@ -63,6 +63,14 @@ class Target(nn.Module):
         """Make the copy equal to its source: after other parameters were loaded into that."""
         self._copy([*zip(*self._pairs, strict=True), *self._other])
 
+    @torch.no_grad()
+    def distance(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """How far the copy is from its source, and how long that is: two L2 norms over all numbers, 0-d."""
+        mine, theirs = self._pairs
+        lengths = [torch._foreach_norm(x) for x in (torch._foreach_sub(mine, theirs), theirs)]
+        gap, size = (torch.linalg.vector_norm(torch.stack(list(norms))) for norms in lengths)
+        return gap, size
+
     def follows(self, parameters: Iterable[int]) -> bool:
         """Whether the source holds one of these parameters, given by `id`."""
         return not {id(parameter) for parameter in self._source[0].parameters()}.isdisjoint(parameters)

@@ -1,6 +1,8 @@
 """Runs: train, resume, evaluate, record, export, verify and compare, from configuration to `Result`."""
 
 from uniarena.run.compare import Comparison, diff
+from uniarena.run.examining import doctor
+from uniarena.run.plotting import plot
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import evaluate, export, record
@@ -15,10 +17,12 @@ __all__ = [
     "SeedsReport",
     "Verdict",
     "diff",
+    "doctor",
     "evaluate",
     "export",
     "figures",
     "is_of_seeds",
+    "plot",
     "read",
     "record",
     "resume",

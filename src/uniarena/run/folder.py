@@ -35,6 +35,7 @@ _OURS = {
     METRICS,
     "events",
     "videos",
+    "plots",
     provenance.LOG,
     provenance.RECORD,
     provenance.LOCK,

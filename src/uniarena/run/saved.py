@@ -40,7 +40,7 @@ def evaluate(
     Raises:
         CheckpointError: nothing whole is there, it needs `trust`, or it is an agent without a run.
     """
-    agent, exp = _load(run, trust, secrets)
+    agent, exp = load_with_config(run, trust, secrets)
     env = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
     try:
         start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
@@ -62,7 +62,7 @@ def record(
 
     Arguments and errors as in `evaluate`; a ConfigError where the environment gives no pictures.
     """
-    agent, exp = _load(run, trust, secrets)
+    agent, exp = load_with_config(run, trust, secrets)
     section = Section({"type": "record_video", "max_videos": episodes})
     env: Any = assembly.build_env(exp, 1, extra=[section], run_dir=owner(locate(run)))
     try:
@@ -99,7 +99,7 @@ def locate(run: str | Path) -> Path:
     return checkpoint.locate(path)
 
 
-def _load(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, Experiment]:
+def load_with_config(run: str | Path, trust: bool, secrets: Sequence[str]) -> tuple[Agent, Experiment]:
     """The agent of a checkpoint, and the configuration that was saved with it, as far as evaluation needs it."""
     source = locate(run)
     text = checkpoint.read_meta(source).get("config")

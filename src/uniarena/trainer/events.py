@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -138,6 +138,13 @@ class ExceptionRaised:
 
     method: ClassVar[str] = "on_exception"
     error: BaseException
+
+
+def listeners(callbacks: Iterable[Any]) -> dict[type, list[Callable[..., None]]]:
+    """Event → the methods of callbacks that are called at it, in their order."""
+    kinds = [globals()[name] for name in __all__]
+    found = {kind: [getattr(callback, kind.method, None) for callback in callbacks] for kind in kinds}
+    return {kind: [method for method in methods if method is not None] for kind, methods in found.items()}
 
 
 def listening(callbacks: Iterable[Any]) -> list[Any]:

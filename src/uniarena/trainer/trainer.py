@@ -42,6 +42,7 @@ class Trainer:
     Attributes:
         counters: where the run stands.
         metrics: scalars of the current iteration, by name.
+        rollout: the newest one, valid until the next.
         total_env_steps: where `fit` will stop.
 
     Raises:
@@ -65,9 +66,7 @@ class Trainer:
         self.streams: Streams = agent.streams
         self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
         self.callbacks = events.listening(callbacks)
-        due = [
-            getattr(getattr(callback, "cfg", None), "every_env_steps", None) for callback in self.callbacks
-        ]
+        due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
         self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
         self.counters, self.episodes = Counters(), EpisodeTracker()
         self.metrics: dict[str, float] = {}
@@ -78,9 +77,10 @@ class Trainer:
         self.last_evaluation: Any = None
         self._factory = env_factory or getattr(env, "factory", None)
         self._user_figures: dict[str, list[float]] = {}
+        self.rollout: Rollout | None = None
         self._finished: list[Episode] = []  # of this iteration
         self._resumed = self._over = False
-        self._listeners = self._find_listeners()
+        self._listeners = events.listeners(self.callbacks)
         self.guard = Guard(guard or GuardConfig(), self)
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -141,7 +141,9 @@ class Trainer:
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
-        rollout = self.agent.observe(self.guard.admit(self.sampler.collect(wanted, boundary=boundary)))
+        self.rollout = rollout = self.agent.observe(
+            self.guard.admit(self.sampler.collect(wanted, boundary=boundary))
+        )
         self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
@@ -201,13 +203,6 @@ class Trainer:
 
     def listens(self, event: type) -> bool:
         return bool(self._listeners.get(event))
-
-    def _find_listeners(self) -> dict[type, list[Callable[..., None]]]:
-        kinds = [getattr(events, name) for name in events.__all__]
-        found = {
-            kind: [getattr(callback, kind.method, None) for callback in self.callbacks] for kind in kinds
-        }
-        return {kind: [method for method in methods if method is not None] for kind, methods in found.items()}
 
     def _learn_step_hook(self) -> Callable[[events.LearnStep], None] | None:
         return self._learn_step if self.listens(events.LearnStep) else None
@@ -361,8 +356,9 @@ class Trainer:
             ValueError: the callbacks differ from those that were saved.
         """
         own = state["trainer"]
-        names = [type(callback).__name__ for callback in self.callbacks]
-        saved = [entry["name"] for entry in own["callbacks"]]
+        stateful = [each for each in self.callbacks if hasattr(each, "state_dict")]
+        entries = [entry for entry in own["callbacks"] if entry["state"] is not None]
+        names, saved = [type(each).__name__ for each in stateful], [entry["name"] for entry in entries]
         if names != saved:
             raise ValueError(
                 f"the checkpoint was saved with callbacks {saved}; this trainer has {names}. Give the same."
@@ -376,9 +372,8 @@ class Trainer:
         self.loop_seconds, self.evaluation_seconds = own["loop_seconds"], own["evaluation_seconds"]
         if "guard" in own:
             self.guard.load_state_dict(own["guard"])
-        for callback, entry in zip(self.callbacks, own["callbacks"], strict=True):
-            if entry["state"] is not None:
-                callback.load_state_dict(entry["state"])
+        for callback, entry in zip(stateful, entries, strict=True):
+            callback.load_state_dict(entry["state"])
         self._resumed = True
         set_global_state(own["globals"])
 

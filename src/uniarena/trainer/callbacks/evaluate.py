@@ -65,6 +65,7 @@ class Evaluate:
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
         done = self._evaluated_at == trainer.counters.env_steps and len(self.results) == 2
+        done = done and trainer.last_evaluation is not None  # None: it was of an agent that was given up
         if self._wanted_at_end(event.reason) and not done:  # a later callback asked to stop
             self._run(trainer, both=True)
         self.close()

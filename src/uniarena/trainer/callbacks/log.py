@@ -19,6 +19,7 @@ from uniarena.registry import lookup
 from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.resources import Resources
 from uniarena.trainer.events import BatchCollected, IterationEnd, LearnStep, TrainingEnd, TrainingStart
+from uniarena.trainer.health import TOPICS
 from uniarena.trainer.loggers import Logger
 from uniarena.trainer.loggers.steady import Steady
 
@@ -85,6 +86,7 @@ class Log:
             self._active = [Steady(logger) for logger in self.loggers]
         for steady in self._active:
             steady.open(Path(trainer.run_dir), trainer.counters.env_steps)
+        self._each("layout", TOPICS)
         self._resources.read()
         self._mark, self._paused = (self.clock(), trainer.counters.env_steps), 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 
 import psutil
@@ -21,7 +22,8 @@ class Resources:
         self._looked = 0.0
 
     def read(self) -> dict[str, float]:
-        """CPU in percent of one core (two busy cores: 200) since the last call, and resident memory in MiB.
+        """CPU in percent of one core (two busy cores: 200) since the last call, resident memory in MiB, and the
+        machine's load of the last minute as a share of its cores, where the system tells.
 
         The first call has no earlier one to measure from and leaves the CPU out.
         """
@@ -33,7 +35,7 @@ class Resources:
             with contextlib.suppress(psutil.Error):  # a worker may end at any moment
                 cpu += process.cpu_percent(interval=None)
                 memory += process.memory_info().rss
-        figures = {"system/memory_mib": round(memory / 2**20, 1)}
+        figures = {"system/memory_mib": round(memory / 2**20, 1), **_load()}
         return figures if first else {**figures, "system/cpu_percent": round(cpu, 1)}
 
     def _look(self) -> None:
@@ -44,3 +46,9 @@ class Resources:
             found |= {child.pid: child for child in self._main.children(recursive=True)}
         # the same objects as before: they remember the times that the next reading is measured from
         self._processes = {pid: self._processes.get(pid, process) for pid, process in found.items()}
+
+
+def _load() -> dict[str, float]:
+    with contextlib.suppress(AttributeError, OSError):  # Windows has none
+        return {"system/load": round(os.getloadavg()[0] / (os.cpu_count() or 1), 2)}
+    return {}

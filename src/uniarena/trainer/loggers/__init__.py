@@ -1,10 +1,11 @@
-"""Where figures go. A logger is a class with a `Config` and these methods; the last three are optional:
+"""Where figures go. A logger is a class with a `Config` and these methods; the last four are optional:
 
 - `open(run_dir, step)`: at the start, also of a resumed run: continue after `step` environment steps and drop
   whatever an interrupted run wrote beyond it;
 - `scalars(step, values)`: figures by name; a second call with the same step adds to that step;
 - `close()`;
-- `histograms(step, values)`: name → array; `graph(module, example)`; `video(step, name, path)`.
+- `histograms(step, values)`: name → array; `graph(module, example)`; `video(step, name, path)`; `layout(topics)`:
+  topic → chart → names of figures that belong together.
 
 `every_iteration = True` asks for a row each iteration; others get the mean over each log interval.
 """

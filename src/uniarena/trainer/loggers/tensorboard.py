@@ -72,9 +72,17 @@ class Tensorboard:
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         def add(writer: Any) -> None:
             for name, value in values.items():
-                writer.add_scalar(name if "/" in name else f"training/{name}", value, step)
+                writer.add_scalar(_tag(name), value, step)
 
         self._write(add)
+
+    def layout(self, topics: Mapping[str, Mapping[str, list[str]]]) -> None:
+        """Group figures: topic → chart → names, as the tab "Custom scalars" shows them."""
+        charts = {
+            topic: {title: ["Multiline", [_tag(name) for name in names]] for title, names in groups.items()}
+            for topic, groups in topics.items()
+        }
+        self._write(lambda writer: writer.add_custom_scalars(charts))
 
     def histograms(self, step: int, values: Mapping[str, np.ndarray]) -> None:
         """Name → array of any shape; NaN and infinities are left out, and names without a finite value
@@ -123,3 +131,8 @@ class Tensorboard:
         writer, self._writer, self._folder = self._writer, None, None
         if writer is not None:
             writer.close()
+
+
+def _tag(name: str) -> str:
+    """Figures without a group of their own are those of training."""
+    return name if "/" in name else f"training/{name}"

@@ -1,0 +1,278 @@
+"""Each illness is found in figures that show it, with an override that can be pasted, and not in healthy ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.docs.pages import ROOT, codes
+from tests.docs.pages import rows as rows_of
+from uniarena.analysis.doctor import ILLNESSES, Finding, examine, report
+from uniarena.config import load, to_mapping
+
+Row = dict[str, Any]
+STEPS = 1000
+COUNT = 40
+PPO = {"environment": {"id": "Pendulum-v1", "num_envs": 4}, "learner": {"type": "ppo"}}
+DQN = {"environment": "CartPole-v1", "learner": {"type": "dqn", "target_update_updates": 10}}
+SAC = {"environment": "Pendulum-v1", "learner": {"type": "sac"}}
+
+
+def noise(index: int) -> float:
+    """Something like noise, in [-1, 1], the same every time."""
+    return math.sin(12.9898 * (index + 1)) * math.cos(78.233 * index)
+
+
+def healthy(index: int) -> Row:
+    """A run that learns: the return rises and stays."""
+    share = 1.0 - math.exp(-index / 8)
+    return {
+        "return_mean": -1200 + 1000 * share + 20 * noise(index),
+        "length_mean": 200.0,
+        "kl": 0.01 + 0.003 * noise(index),
+        "clip_fraction": 0.1,
+        "clip_range": 0.2,
+        "value_loss": 5.0 + noise(index),
+        "explained_variance": 0.2 + 0.7 * share,
+        "grad_norm": 1.0 + 0.2 * noise(index),
+        "exploration_std": 1.0 - 0.5 * share,
+        "health/kl_update": 0.02,
+        "health/return_realised": -8.0,
+        "health/value_bias": 0.3,
+        "health/reward_std": 1.0,
+        "health/reward_zero": 0.0,
+        "health/action_saturation": 0.2,
+        "health/update_ratio": 0.02,
+        "health/saturated_units": 0.1,
+        "gradient/policy": 0.1,
+        "gradient/value": 1.0,
+        "system/cpu_percent": 98.0,
+        "system/load": 0.5,
+    }
+
+
+def off_policy(index: int) -> Row:
+    """The same off-policy."""
+    row = {
+        k: v
+        for k, v in healthy(index).items()
+        if k not in ("kl", "clip_fraction", "clip_range", "health/kl_update")
+    }
+    del row["explained_variance"]
+    return {
+        **row,
+        "alpha": 0.2,
+        "health/exploration": max(0.05, 1 - index / 10),
+        "health/td_error_median": 0.5,
+    }
+
+
+def made(change: Callable[[int], Row], base: Callable[[int], Row] = healthy) -> list[Row]:
+    return [{"env_steps": STEPS * (i + 1), **base(i), **change(i)} for i in range(COUNT)]
+
+
+def config(source: Row, steps: int = STEPS * COUNT) -> Row:
+    return to_mapping(load([{**source, "training": {"total_timesteps": steps}}]))
+
+
+def names(rows: list[Row], source: Row = PPO) -> list[str]:
+    return [finding.illness for finding in examine(rows, config(source))]
+
+
+def flat(index: int) -> float:
+    return -1200 + 20 * noise(index)
+
+
+ILL: dict[str, tuple[Callable[[int], Row], Callable[[int], Row], Row]] = {
+    "no_progress": (lambda i: {"return_mean": flat(i)}, healthy, PPO),
+    "stuck_low": (lambda i: {"return_mean": -200.0, "health/reward_zero": 0.0}, healthy, PPO),
+    "oscillation": (lambda i: {"return_mean": -1200 + 1000 * ((i // 5) % 2)}, healthy, PPO),
+    "rise_then_collapse": (
+        lambda i: {"return_mean": -1200 + 1000 * (10 < i < 30) + 5 * noise(i)},
+        healthy,
+        PPO,
+    ),
+    "evaluation_far_below_training": (
+        lambda i: {"eval/return_mean": -1200.0, "eval_stochastic/return_mean": -210.0} if i % 10 == 9 else {},
+        healthy,
+        PPO,
+    ),
+    "evaluation_far_above_training": (
+        lambda i: {"return_mean": flat(i) + i, **({"eval/return_mean": -200.0} if i == COUNT - 1 else {})},
+        off_policy,
+        SAC,
+    ),
+    "q_overestimation": (lambda i: {"health/value_bias": 2.0 * i}, off_policy, DQN),
+    "value_overfitting": (
+        lambda i: (
+            {"return_mean": flat(i)}
+            | {"value_loss": 5.0 if i < 10 else 0.01 if i not in (25, 33) else 9.0}
+            | {"explained_variance": 0.9 if i not in (25, 33) else -1.0}
+        ),
+        healthy,
+        PPO,
+    ),
+    "value_explains_nothing": (lambda i: {"explained_variance": 0.01, "return_mean": flat(i)}, healthy, PPO),
+    "kl_too_high": (lambda i: {"kl": 0.5, "clip_fraction": 0.7} if i > 30 else {}, healthy, PPO),
+    "updates_too_timid": (lambda i: {"health/kl_update": 1e-7, "return_mean": flat(i)}, healthy, PPO),
+    "entropy_collapse": (
+        lambda i: {"return_mean": flat(i), "exploration_std": 0.01 if i else 1.0},
+        healthy,
+        PPO,
+    ),
+    "dead_gradients": (lambda i: {"gradient/policy": 0.0}, healthy, PPO),
+    "exploding_gradients": (lambda i: {"grad_norm": 1.5**i}, healthy, PPO),
+    "saturated_actions": (lambda i: {"health/action_saturation": 0.99}, healthy, PPO),
+    "episodes_of_length_one": (lambda i: {"length_mean": 1.0}, healthy, PPO),
+    "reward_scale_off": (
+        lambda i: {"health/return_realised": -5e4, "health/reward_max": 900.0},
+        healthy,
+        PPO,
+    ),
+    "normalizer_drift": (lambda i: {"health/normalizer_shift": 0.5}, healthy, PPO),
+    "resource_under_use": (lambda i: {"system/cpu_percent": 12.0, "fps": 30.0}, healthy, PPO),
+    "exploration_never_ends": (lambda i: {"health/exploration": 0.5}, off_policy, DQN),
+    "intrinsic_reward_dominates": (
+        lambda i: {"health/intrinsic_share": 0.9},
+        healthy,
+        {**PPO, "agent": {"intrinsic": [{"type": "rnd"}]}},
+    ),
+    "temperature_runs_away": (lambda i: {"alpha": 0.2 * 1.3**i, "return_mean": flat(i)}, off_policy, SAC),
+    "not_a_number": (
+        lambda i: {"value_loss": None, "non_finite": {"value_loss": "nan"}} if i > 35 else {},
+        healthy,
+        PPO,
+    ),
+}
+
+
+def test_every_illness_has_figures_here():
+    assert ILL.keys() == ILLNESSES.keys()
+
+
+@pytest.mark.parametrize(("base", "source"), [(healthy, PPO), (off_policy, SAC), (off_policy, DQN)])
+def test_a_healthy_run_is_left_alone(base: Callable[[int], Row], source: Row):
+    rows = made(lambda i: {}, base)
+    assert names(rows, source) == []
+    assert report(examine(rows, config(source)), len(rows)).startswith("nothing found in 40 rows")
+
+
+@pytest.mark.parametrize("illness", ILL)
+def test_an_illness_is_found_and_its_changes_can_be_pasted(illness: str):
+    change, base, source = ILL[illness]
+    findings = examine(made(change, base), config(source))
+    [finding] = [each for each in findings if each.illness == illness]
+    assert finding.evidence and finding.causes and finding.changes
+    assert any(character.isdigit() for character in "".join(finding.evidence))
+    resolved = config(source)
+    for each in finding.changes:
+        if each.override:
+            load([resolved], [each.override])
+    assert finding.illness.replace("_", " ") in str(finding)
+
+
+@pytest.mark.parametrize("illness", ILL)
+def test_nothing_is_made_of_no_figures_or_few(illness: str):
+    change, base, source = ILL[illness]
+    assert examine([], config(source)) == []
+    few = examine(made(change, base)[:1], None)
+    assert all(isinstance(each, Finding) for each in few)
+
+
+@pytest.mark.parametrize(
+    ("illness", "learner", "override"),
+    [
+        ("kl_too_high", {"type": "ppo", "learning_rate": 3e-4}, "learner.learning_rate=0.0001"),
+        ("kl_too_high", {"type": "ppo", "clip_range": 0.3}, "learner.clip_range=0.2"),
+        ("kl_too_high", {"type": "ppo"}, "learner.clip_range=0.1"),
+        ("kl_too_high", {"type": "ppo"}, "learner.target_kl=0.02"),
+        ("rise_then_collapse", {"type": "ppo", "n_epochs": 10}, "learner.n_epochs=3"),
+        ("oscillation", {"type": "ppo"}, "learner.gae_lambda=0.9"),
+        ("oscillation", {"type": "ppo", "batch_size": 64}, "learner.batch_size=256"),
+        ("entropy_collapse", {"type": "ppo", "ent_coef": 0.01}, "learner.ent_coef=0.05"),
+        ("entropy_collapse", {"type": "ppo", "ent_coef": 0.05}, "learner.ent_coef=0.1"),
+        ("value_overfitting", {"type": "ppo"}, "learner.optimizer.weight_decay=1e-4"),
+        ("value_overfitting", {"type": "ppo", "vf_coef": 0.5}, "learner.vf_coef=0.25"),
+        ("exploding_gradients", {"type": "ppo", "max_grad_norm": None}, "learner.max_grad_norm=5"),
+        ("stuck_low", {"type": "ppo"}, "agent.policy.hidden_sizes=[128, 128]"),
+        (
+            "kl_too_high",
+            {"type": "ppo", "learning_rate": {"type": "linear", "start": 3e-4, "end": 0}},
+            "learner.learning_rate={type: linear, start: 0.0001, end: 0}",
+        ),
+    ],
+)
+def test_remedies_carry_the_numbers_that_follow_from_what_is_set(illness: str, learner: Row, override: str):
+    change, base, source = ILL[illness]
+    [finding] = [
+        f for f in examine(made(change, base), config({**source, "learner": learner})) if f.illness == illness
+    ]
+    assert override in [each.override for each in finding.changes]
+
+
+def test_epsilon_and_bonuses_get_schedules():
+    [finding] = examine(made(*ILL["exploration_never_ends"][:2]), config(DQN))
+    assert finding.changes[0].override == (
+        "agent.explorer.epsilon={type: linear, start: 1.0, end: 0.05, fraction: 0.2}"
+    )
+    change, base, source = ILL["intrinsic_reward_dominates"]
+    [finding] = examine(made(change, base), config(source))
+    assert [each.override for each in finding.changes] == [
+        "agent.intrinsic.reward_scale=0.05",
+        "agent.intrinsic.reward_scale={type: linear, start: 0.5, end: 0}",
+    ]
+
+
+def test_evaluation_shows_both_modes():  # case B58
+    change, base, source = ILL["evaluation_far_below_training"]
+    [finding] = examine(made(change, base), config(source))
+    assert finding.evidence == (
+        "evaluation -1.2e+03, training -210 at 40,000 env steps",
+        "stochastic evaluation: -210 at 40,000 env steps",
+    )
+
+
+def test_kl_far_above_its_bound_is_found_long_before_nan():  # case B31
+    def ill(index: int) -> Row:
+        row: Row = {"kl": 33.0, "clip_fraction": 0.98} if index > 2 else {}
+        return row | ({"entropy": None, "non_finite": {"entropy": "nan"}} if index > 30 else {})
+
+    before = made(ill)[:6]
+    found = examine(before, config(PPO))
+    assert [each.illness for each in found] == ["kl_too_high"]
+    assert "KL 33 at 4,000 env steps, bound 0.3; 3 of 6 updates went too far" in found[0].evidence
+    assert "up to 98 % of ratios clipped" in found[0].evidence
+
+
+def test_causes_come_before_effects_and_a_strangers_learner_is_not_imported():
+    rows = made(lambda i: {"kl": 3.0, "return_mean": flat(i)})
+    assert names(rows) == ["kl_too_high", "no_progress"]
+    odd = {
+        "environment": {"id": "nowhere:Env"},
+        "learner": {"type": "no_such_module:Learner", "learning_rate": 0.1},
+    }
+    found = examine(rows, odd)
+    assert found[0].changes[0].override == "learner.learning_rate=0.0003"
+
+
+def test_a_solved_task_may_have_a_blind_critic_and_still_units():
+    rows = made(lambda i: {"explained_variance": -1.0, "health/saturated_units": 1.0} if i > 15 else {})
+    assert names(rows) == []
+
+
+def test_numbers_are_plain_data():
+    change, base, source = ILL["kl_too_high"]
+    [finding] = examine(made(change, base), config(source))
+    told = finding.to_json()
+    assert told["env_steps"] == [32_000, 40_000] and all(isinstance(step, int) for step in told["env_steps"])
+    assert told["changes"][0]["override"].startswith("learner.learning_rate=")
+    assert np.isfinite(told["env_steps"]).all()
+
+
+def test_the_table_of_the_docs_is_that_of_the_code():
+    table = {codes(cells[0])[0]: cells[1] for cells in rows_of(ROOT / "docs" / "doctor.md", "Illnesses")}
+    assert table == ILLNESSES
