@@ -37,6 +37,7 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
         *[("agents.md", registry.lookup("bonus", name).Config) for name in registry.BUILT_IN["bonus"]],
+        *[("memory.md", registry.lookup("memory", n).Config) for n in registry.BUILT_IN["memory"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
         ("replay.md", HindsightConfig),
         *[

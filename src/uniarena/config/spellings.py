@@ -226,7 +226,13 @@ COMPONENT = {
         "epsilon": f"{_OFF_POLICY['agent.buffer.epsilon']}, eps",
         "her": "hindsight",
         "memory_map": "mmap, memmap",
+        "length": "sequence_length, seq_len, unroll_length",
         "burn_in": "burn_in_steps, burn_in_length",
+    },
+    "memory": {
+        "type": f"{_TYPE}, cell, rnn_type",
+        "hidden_size": "hidden_dim, lstm_hidden_size, gru_hidden_size, rnn_hidden_size, units, lstm_cell_size",
+        "num_layers": "n_layers, n_lstm_layers, lstm_num_layers, layers, depth",
     },
     "her": {"strategy": "goal_selection_strategy", "ratio": "her_ratio"},
     "decay": {
@@ -284,6 +290,10 @@ NAMES = {
         "count": "count_based, simhash, counts",
         "information_gain": "disagreement, info_gain, plan2explore",
     },
+    "memory": {
+        "lstm": "long_short_term_memory, rnn, recurrent",
+        "gru": "gated_recurrent_unit",
+    },
     "buffer": {
         "rollout": "OnPolicy, trajectory",
         "replay": (
@@ -322,6 +332,7 @@ NAMES = {
         "preprocess_image": (
             "image_preprocessing, ResizeObservation, GrayscaleObservation, WarpFrame, image"
         ),
+        "select_entries": "select_observation, partial_observation",
         "clip_reward": "reward_clip, reward_clipping, clip_rewards, ClipRewardEnv",
         "scale_reward": "reward_scale, reward_scaler",
         "rescale_action": "rescale_actions, action_rescale, normalize_action",
@@ -338,6 +349,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "env": (),
     "wrapper": ("wrapper",),
     "network": ("policy", "value", "network", "net", "encoder", "extractor"),
+    "memory": ("memory", "network", "cell", "layer"),
     "explorer": ("explorer", "exploration", "policy"),
     "bonus": ("bonus", "module", "curiosity"),
     "buffer": ("buffer", "memory"),

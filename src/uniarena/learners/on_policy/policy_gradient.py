@@ -33,8 +33,8 @@ from uniarena.optim import Minimize, build_optimizer, make_schedule
 class PolicyGradient(Learner):
     """Ascends the (clipped) policy-gradient surrogate of each rollout for some epochs of minibatches.
 
-    Where rollouts carry a recurrent `state`, minibatches are time-major sequences, and the model is called as
-    `model(obs [L, N, …], state before the first row [N, …], is_first [L, N])`.
+    With memory, minibatches are time-major sequences, and the model is called as `model(obs [L, N, …], state before the
+    first row [N, …], is_first [L, N])`: gradients go back to the beginning of a sequence (truncated backpropagation).
     """
 
     Config: ClassVar[type] = PolicyGradientConfig
@@ -66,9 +66,10 @@ class PolicyGradient(Learner):
 
     def update(self, rollout: Rollout) -> Update:
         rows, summary = self.targets(rollout)
+        states = self.minibatches.states_before(self.model, rollout)
         self.train()
         mean = RunningMean()
-        for batch in self.minibatches(rows):
+        for batch in self.minibatches(rows, states):
             metrics = self.minimize(self.loss, batch, self.optimizer)
             mean.add(metrics)
             # 1.5 × and an estimate per minibatch, as Stable-Baselines3 does; the step that showed it is kept.
@@ -98,10 +99,10 @@ class PolicyGradient(Learner):
             advantage = standardize(advantage, rows.valid)
         rows = rows.replace(advantage=advantage, target=target, value=value)
         if self._atoms:
-            rows = rows.replace(atom_log_prob=self._atom_log_prob(rows))
+            rows = rows.replace(atom_log_prob=self._atom_log_prob(rows, rollout.start.get("state")))
         names = ["obs", "action", "advantage", "target", self._old, "valid", "is_first"]
         names += ["value"] if self.cfg.value_clip is not None else []
-        return rows.select(*names, *(["state"] if "state" in rows else [])), summary
+        return rows.select(*names), summary
 
     def loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
         """The loss of one minibatch and its metrics."""
@@ -140,8 +141,9 @@ class PolicyGradient(Learner):
         """Atoms are summed, so that at ratio 1 the gradient is that of the joint ratio."""
         return x.sum(-1) if self._atoms else x
 
-    def _atom_log_prob(self, rows: Batch) -> Tensor:
+    def _atom_log_prob(self, rows: Batch, state: Tree | None) -> Tensor:
         """[T, B, A] under the policy before the update: the behaviour policy, where sampling does not lag."""
+        if state is not None:
+            return self._log_prob(self.model(rows.obs, state, rows.is_first).dist, rows.action)
         flat = rows.flatten()
-        dist = self.model(flat.obs, *((flat.state, flat.is_first) if "state" in flat else ())).dist
-        return self._log_prob(dist, flat.action).unflatten(0, rows.shape)
+        return self._log_prob(self.model(flat.obs).dist, flat.action).unflatten(0, rows.shape)
