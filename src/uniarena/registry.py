@@ -66,6 +66,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "memory": {
         "lstm": "uniarena.nets.rnn:LSTM",
         "gru": "uniarena.nets.rnn:GRU",
+        "gtrxl": "uniarena.nets.transformer:GatedTransformer",
+        "key_value": "uniarena.nets.external_memory:KeyValueMemory",
     },
     "explorer": {
         "sample": "uniarena.explorers.sample:SampleExplorer",

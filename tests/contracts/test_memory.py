@@ -25,6 +25,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "memory": {"type": "lstm", "hidden_size": 8, "num_layers": 2},
     },
     "gru": {"policy": SMALL, "memory": {"type": "gru", "hidden_size": 8}},
+    "transformer": {
+        "policy": SMALL,
+        "memory": {"type": "gtrxl", "hidden_size": 8, "num_heads": 2, "window": 5},
+    },
+    "key-value": {
+        "policy": SMALL,
+        "memory": {"type": "key_value", "hidden_size": 8, "num_heads": 2, "slots": 4},
+    },
 }
 FORMS = {
     "serial": lambda: make_env(Cue, 3),

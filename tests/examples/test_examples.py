@@ -18,6 +18,7 @@ from examples import (
     own_learner,
     own_physics,
     python_story,
+    recall,
     shared_trunk,
     tensor_cartpole,
 )
@@ -47,6 +48,12 @@ def test_a_graph_encoder_hears_what_an_mlp_does_not(capsys: pytest.CaptureFixtur
     torch.set_num_threads(1)
     graph, mlp = neighbours.main(6_144)
     assert graph > 0.9 > 0.6 > mlp and "mlp" in capsys.readouterr().out
+
+
+def test_a_key_value_memory_recalls_what_an_mlp_cannot_know(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    memory, nothing = recall.main(16_384, gap=4)
+    assert memory > 0.9 > 0.5 > nothing and "gap of 4, no memory" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):

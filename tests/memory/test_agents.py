@@ -34,11 +34,20 @@ def agent(learner: Any = "ppo", spec: Any = Cue, **sections: Any) -> Agent:
 
 
 # -- learning ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-@pytest.mark.parametrize("shared", [True, False])
-def test_a_cue_is_remembered(kind: str, shared: bool) -> None:
-    policy = {"hidden_sizes": [], "share_encoder": shared}
-    found = learn(Cue, "ppo", 7_680, policy=policy, parts={"memory": {**LSTM, "type": kind}}, **FAST)
+@pytest.mark.parametrize(
+    ("memory", "shared"),
+    [
+        (LSTM, True),
+        (LSTM, False),
+        ({**LSTM, "type": "gru"}, True),
+        ({"type": "gtrxl", "hidden_size": 16, "num_layers": 1, "num_heads": 2, "window": 8}, True),
+        ({"type": "key_value", "hidden_size": 16, "slots": 8}, True),
+    ],
+    ids=["lstm", "two lstms", "gru", "transformer", "key-value"],
+)
+def test_a_cue_is_remembered(memory: dict[str, Any], shared: bool) -> None:
+    policy = {"hidden_sizes": [16], "share_encoder": shared}
+    found = learn(Cue, "ppo", 7_680, policy=policy, parts={"memory": memory}, **FAST)
     assert score(found, Cue, 40).return_mean == 1.0
 
 

@@ -19,6 +19,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "lstm, two layers": {"type": "lstm", "hidden_size": 7, "num_layers": 2},
     "gru": {"type": "gru", "hidden_size": 7},
     "gru, two layers": {"type": "gru", "hidden_size": 7, "num_layers": 2},
+    "transformer": {"type": "gtrxl", "window": 5, "hidden_size": 8, "num_heads": 2, "gate_bias": 0.0},
+    "key-value": {"type": "key_value", "slots": 3, "hidden_size": 4, "num_heads": 2},
+    "short window": {
+        "type": "gtrxl",
+        "window": 2,
+        "hidden_size": 8,
+        "num_heads": 2,
+        "num_layers": 1,
+        "gate_bias": 0.0,
+    },
+    "long window": {"type": "gtrxl", "window": 30, "hidden_size": 8, "num_heads": 4, "gate_bias": 0.0},
 }
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -86,6 +97,18 @@ def test_what_was_not_finite_ends_with_its_episode(kind: str) -> None:
     assert torch.allclose(out, memory(x)[0]) and all(leaf.isfinite().all() for leaf in tree_leaves(state))
     rows, _ = memory(x[None], broken, first[None])
     assert torch.allclose(rows[0], out, atol=1e-6)
+
+
+@each_kind
+def test_what_is_not_finite_in_one_episode_is_not_heard_of_in_the_next(kind: str) -> None:
+    memory = made(kind)
+    x, first = torch.randn(6, 1, F), torch.zeros(6, 1, dtype=torch.bool)
+    x[1], first[3] = torch.nan, True
+    out, state = memory(x, None, first)
+    assert out[:1].isfinite().all() and out[3:].isfinite().all()
+    assert not out[1].isfinite().any() and not out[2].isfinite().all()
+    assert torch.allclose(out[3:], memory(x[3:])[0], atol=1e-6)
+    assert all(leaf.isfinite().all() for leaf in tree_leaves(state))
 
 
 @each_kind

@@ -11,6 +11,7 @@ from tests.resume.runs import KILLED, differences, last_checkpoint, resume, trai
 from uniarena import checkpoint
 
 MEMORY = {"type": "lstm", "hidden_size": 8}
+TRANSFORMER = {"type": "gtrxl", "hidden_size": 8, "num_heads": 2, "num_layers": 1, "window": 4}
 OFTEN = {"learning_starts": 30, "batch_size": 4, "train_every_env_steps": 4, "updates_per_env_step": 0.25}
 PPO = {"type": "ppo", "n_steps": 16, "batch_size": 16, "n_epochs": 2, "sequence_length": 5}
 
@@ -42,6 +43,11 @@ RUNS = {
     "gathered": config({**PPO, "train_batch_size": 48}, memory={**MEMORY, "type": "gru", "num_layers": 2}),
     "one memory": config(PPO, "Pendulum-v1", policy={"hidden_sizes": [8], "share_encoder": True}),
     "a2c": config({"type": "a2c", "n_steps": 5}),
+    "transformer": config(PPO, memory=TRANSFORMER),
+    "key-value": config(PPO, memory={"type": "key_value", "hidden_size": 8, "slots": 4}),
+    "dqn, transformer": config(
+        {"type": "dqn", **OFTEN}, memory=TRANSFORMER, buffer={"capacity": 90, "length": 5, "burn_in": 4}
+    ),
     "dqn": config(
         {"type": "dqn", "double": True, "n_step": 2, **OFTEN},
         buffer={"capacity": 90, "length": 5, "burn_in": 3},

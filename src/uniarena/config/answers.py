@@ -59,7 +59,7 @@ _NAMES_LATER = {
         "trpo impala appo bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
-    "network": "transformer gtrxl gcn gat",
+    "network": "gcn gat",
     "bonus": "ngu",
     "optimizer": "sam sampo",
     "schedule": "warm_restarts cosine_warm_restarts plateau reduce_on_plateau",
@@ -159,6 +159,7 @@ _OPTIONS = {
             "write agent.memory: lstm",
         ),
         **dict.fromkeys(("gru", "mlpgrupolicy"), "write agent.memory: gru"),
+        **dict.fromkeys(("transformer", "gtrxl", "attention"), "write agent.memory: gtrxl"),
         **dict.fromkeys(
             ("gnn", "graph", "deepsets", "set"),
             "write agent.policy.encoders: {LEAF: {network: graph}}, with the leaf that holds the entities",

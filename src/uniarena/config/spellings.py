@@ -231,8 +231,13 @@ COMPONENT = {
     },
     "memory": {
         "type": f"{_TYPE}, cell, rnn_type",
-        "hidden_size": "hidden_dim, lstm_hidden_size, gru_hidden_size, rnn_hidden_size, units, lstm_cell_size",
+        "hidden_size": (
+            "hidden_dim, lstm_hidden_size, gru_hidden_size, rnn_hidden_size, units, lstm_cell_size, d_model, embed_dim"
+        ),
         "num_layers": "n_layers, n_lstm_layers, lstm_num_layers, layers, depth",
+        "num_heads": "n_heads, heads, nhead",
+        "slots": "num_slots, n_slots, memory_slots",
+        "window": "context_length, memory_length, window_size, context",
     },
     "her": {"strategy": "goal_selection_strategy", "ratio": "her_ratio"},
     "decay": {
@@ -293,6 +298,8 @@ NAMES = {
     "memory": {
         "lstm": "long_short_term_memory, rnn, recurrent",
         "gru": "gated_recurrent_unit",
+        "key_value": "external, external_memory, episodic_memory, kv, neural_dictionary, dnd",
+        "gtrxl": "gated_transformer, transformer, transformer_xl, attention",
     },
     "buffer": {
         "rollout": "OnPolicy, trajectory",
