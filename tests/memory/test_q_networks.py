@@ -155,3 +155,24 @@ def test_single_rows_are_refused(kind: str) -> None:
 def test_learners_without_networks_with_memory_say_so() -> None:
     with pytest.raises(ConfigError, match="no networks with memory"):
         Agent.assemble(make_env("Pendulum-v1"), "td3", parts={"memory": GRU})
+
+
+@pytest.mark.parametrize("options", [{"noisy": True, "dueling": True}, {"returns": "c51", "n_step": 2}])
+def test_options_of_the_family_go_with_memory(options: dict[str, Any]) -> None:
+    """Acting row by row and learning from sequences agree on Q, noise left out."""
+    env = make_env(Cue, 2)
+    found = agent(
+        {"type": "dqn", "learning_starts": 20, "batch_size": 4, "updates_per_env_step": 0.1, **options}
+    )
+    trainer = Trainer(found, env)
+    trainer.fit(60)
+    obs, state = torch.randn(5, 2, 2), found.model.initial_state(2)
+    first = torch.zeros(5, 2, dtype=torch.bool)
+    first[3] = True
+    found.model.eval()
+    with torch.no_grad():
+        whole = found.model.q(obs, state, first)
+        for t in range(5):
+            q, state = found.actor.policy._mean.step(obs[t], state, first[t])
+            assert torch.allclose(whole[t], q, atol=1e-5)
+    trainer.close()
