@@ -15,8 +15,8 @@ from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.buffers.frames import find_stacks
 from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig, refuse_other_regime
-from uniarena.buffers.spec import BufferSpec
-from uniarena.config import ConfigError, parse
+from uniarena.buffers.spec import BufferSpec, stored_state
+from uniarena.config import ConfigError, brought_parts, parse
 from uniarena.config.dump import without_secrets
 from uniarena.config.section import left_out
 from uniarena.envs.actions import ActionMap
@@ -32,6 +32,7 @@ from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize
 from uniarena.registry import by_import_path, lookup
 from uniarena.seeding import Streams
+from uniarena.values.memory_model import as_argument
 from uniarena.values.model import Output
 
 Section = Mapping[str, Any]
@@ -89,20 +90,19 @@ class Agent:
         Args:
             learner: registered name, class, or the YAML section `learner` as a mapping.
             policy, value: the sections `agent.policy` and `agent.value`; value inherits what it does not set.
-            parts: further sections of `agent`: `explorer`, `buffer`, `intrinsic`.
+            parts: further sections of `agent`: `explorer`, `buffer`, `memory`, `intrinsic`.
             device: where the networks live.
 
         Raises:
             ConfigError: an unknown name or field, or an impossible combination.
         """
         parts = dict(parts or {})
-        odd = set(parts) - {"explorer", "buffer", "intrinsic"}
-        if odd:
+        if odd := set(parts) - {"explorer", "buffer", "memory", "intrinsic"}:
             raise ConfigError(f"Agent.assemble(parts=…) does not know {', '.join(sorted(odd))}", path="agent")
         intrinsic = parts.get("intrinsic") or []
         section = dict(learner) if isinstance(learner, Mapping) else {"type": learner}
-        brought = lookup("learner", section["type"]).default_parts
-        declared = getattr(env, "normalization", {})
+        brought = brought_parts(lookup("learner", section["type"]), parts.get("memory"))
+        norm = getattr(env, "normalization", {})
         spec = {
             "observation_space": space_to_json(env.observation_space),
             "action_map": env.action_map.to_json(),
@@ -114,9 +114,10 @@ class Agent:
             "value": dict(value or {}),
             "explorer": _or_brought(parts.get("explorer"), brought["explorer"]),
             "buffer": _or_brought(parts.get("buffer"), brought["buffer"]),
+            "memory": dict(parts.get("memory") or {}),
             "intrinsic": [intrinsic] if isinstance(intrinsic, Mapping) else list(intrinsic),
-            "normalize_observation": declared.get("observation"),
-            "normalize_reward": declared.get("reward"),
+            "normalize_observation": norm.get("observation"),
+            "normalize_reward": norm.get("reward"),
         }
         return cls(spec, env)
 
@@ -134,7 +135,11 @@ class Agent:
         cfg = parse(kind.Config, _fields(section), "learner")
         spaces = (self.observation_space, self.action_map.policy_space)
         sections = (self._given["policy"], self._given["value"])
-        model = kind.build_model(*spaces, *sections, self.normalizer, streams, cfg=cfg).to(self.device)
+        # checkpoints of before say nothing of memory
+        memory = as_argument(self._given.get("memory"), kind.build_model, section["type"])
+        model = kind.build_model(*spaces, *sections, self.normalizer, streams, cfg=cfg, **memory).to(
+            self.device
+        )
         minimize = Minimize(declared(cfg, "max_grad_norm"))
         return kind(model, cfg, minimize, streams.torch("minibatch")).to(self.device)
 
@@ -183,6 +188,7 @@ class Agent:
             stacks=find_stacks(env),
             goal_reward=goal_reward_of(env) if fields.get("her") is not None else None,
             successors=bool(self.spec["intrinsic"]),
+            extra=stored_state(self.model.initial_state(1), kind, "state" in self.learner.records),
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 

@@ -48,6 +48,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "normalize_reward": f"{_WRAPPERS}.normalize:NormalizeReward",
         "frame_stack": f"{_WRAPPERS}.frame_stack:FrameStack",
         "preprocess_image": f"{_WRAPPERS}.image:PreprocessImage",
+        "select_entries": f"{_WRAPPERS}.select:SelectEntries",
         "clip_reward": f"{_WRAPPERS}.reward:ClipReward",
         "scale_reward": f"{_WRAPPERS}.reward:ScaleReward",
         "rescale_action": f"{_WRAPPERS}.action:RescaleAction",
@@ -62,6 +63,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "nature_cnn": "uniarena.nets.cnn:NatureCNN",
         "impala_cnn": "uniarena.nets.cnn:ImpalaCNN",
         "minatar_cnn": "uniarena.nets.cnn:MinAtarCNN",
+    },
+    "memory": {
+        "lstm": "uniarena.nets.rnn:LSTM",
+        "gru": "uniarena.nets.rnn:GRU",
+        "gtrxl": "uniarena.nets.transformer:GatedTransformer",
+        "key_value": "uniarena.nets.external_memory:KeyValueMemory",
     },
     "explorer": {
         "sample": "uniarena.explorers.sample:SampleExplorer",
@@ -118,7 +125,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 
 KINDS = tuple(BUILT_IN)
-GROUPS = {kind: "uniarena.bonuses" if kind == "bonus" else f"uniarena.{kind}s" for kind in BUILT_IN}
+_PLURALS = {"bonus": "bonuses", "memory": "memories"}
+GROUPS = {kind: f"uniarena.{_PLURALS.get(kind, f'{kind}s')}" for kind in BUILT_IN}
 
 _registered: dict[str, dict[str, Any]] = {kind: {} for kind in BUILT_IN}
 

@@ -9,6 +9,7 @@ import pytest
 from uniarena import assembly
 from uniarena.config import Experiment, dump, load, recipes
 
+HIDDEN = "velocity-hidden-"
 NEEDS = {"lunarlander": "box2d", "bipedalwalker": "box2d", "halfcheetah": "mujoco", "minatar": "minatar"}
 RECIPES = [
     pytest.param(
@@ -29,6 +30,9 @@ def test_a_recipe_is_canonical_and_says_what_it_does(name: str) -> None:
     algorithm, _, task = name.partition("/")
     assert exp.learner["type"] == algorithm
     assert exp.notices == ()  # nothing old, nothing left to a default that decides the run's length
+    if task.startswith(HIDDEN):
+        task = task.removeprefix(HIDDEN)
+        assert "select_entries" in [wrapper["type"] for wrapper in exp.environment.wrappers]
     squashed = "".join(letter for letter in str(exp.environment.id).lower() if letter.isalnum())
     assert all(word in squashed for word in task.split("-"))
     assembly.check(exp)

@@ -27,6 +27,7 @@ def loaded(tree: dict[str, Any]) -> Any:
         ("buffer", "OnPolicyBuffer", "rollout"), ("buffer", "RolloutBuffer", "rollout"),
         ("buffer", "ReplayBuffer", "replay"),
         ("bonus", "RND", "rnd"), ("bonus", "RNDModule", "rnd"),
+        ("memory", "LSTM", "lstm"), ("memory", "GRUCell", "gru"),
         ("optimizer", "Adam", "adam"), ("optimizer", "AdamW", "adamw"), ("optimizer", "RMSprop", "rmsprop"),
         ("optimizer", "torch.optim:Adagrad", "torch.optim:Adagrad"),
         ("schedule", "LinearSchedule", "linear"), ("schedule", "cosine_annealing", "cosine"),
@@ -48,6 +49,9 @@ def test_names(kind: str, spelling: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("tree", "path", "value"),
     [
+        ({"agent": {"memory": "LSTM"}}, "agent.memory.type", "lstm"),
+        ({"agent": {"recurrent": {"cell": "GRU"}}}, "agent.memory.type", "gru"),
+        ({"agent": {"memory": {"type": "lstm", "lstm_hidden_size": 9}}}, "agent.memory.hidden_size", 9),
         ({"env_id": "Acrobot-v1"}, "environment.id", "Acrobot-v1"),
         ({"env": "Acrobot-v1"}, "environment.id", "Acrobot-v1"),
         ({"environment": {"env_id": "Acrobot-v1"}}, "environment.id", "Acrobot-v1"),

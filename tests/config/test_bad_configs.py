@@ -147,14 +147,14 @@ CASES = [
     ("agent: {buffer: {type: gru}}", 3, "agent.buffer.type", "attention memory", "under agent.memory"),
     ("agent: {buffer: {window: 4}}", 3, "agent.buffer.window", "attention memory", "under agent.memory"),
     # later versions
-    ("agent: {memory: {type: lstm}}", 3, "agent.memory", "come with a later version", "leave it out for now"),
+    ("agent: {memory: {type: lstn}}", 3, "agent.memory.type", "there is no memory", "write lstm"),
     ("agent: {buffer: episodic}", 3, "agent.buffer.type", "there is no buffer 'episodic'; known: ", ""),
     (
         "agent: {policy: MlpLstmPolicy}",
         3,
         "agent.policy.network",
-        "comes with a later version",
-        "leave it out",
+        "is not a network of its own here",
+        "write agent.memory: lstm",
     ),
     ("agent: {intrinsic: {module: NGU}}", 3, "agent.intrinsic.module", "comes with a later version", ""),
     ("agent: {world_model: {a: 1}}", 3, "agent.world_model", "come with a later version", "leave it out"),

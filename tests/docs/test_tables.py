@@ -15,6 +15,7 @@ from uniarena.config.schema import SECTIONS
 from uniarena.config.section import find
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.presets import A2CConfig, TRPOConfig
+from uniarena.nets.encoders import EncoderConfig
 from uniarena.optim import OptimizerConfig, ScheduleConfig
 from uniarena.policies.policy import PolicyConfig
 
@@ -38,6 +39,8 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
         *[("agents.md", registry.lookup("bonus", name).Config) for name in registry.BUILT_IN["bonus"]],
+        ("agents.md", EncoderConfig),
+        *[("memory.md", registry.lookup("memory", n).Config) for n in registry.BUILT_IN["memory"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
         ("replay.md", HindsightConfig),
         *[

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from examples import (
     bit_flip,
+    neighbours,
     own_callback,
     own_environment,
     own_learner,
     own_physics,
     python_story,
+    recall,
     shared_trunk,
     tensor_cartpole,
 )
@@ -40,6 +42,18 @@ def test_hindsight_solves_what_chance_does_not(capsys: pytest.CaptureFixture[str
     torch.set_num_threads(1)
     with_hindsight, without = bit_flip.main(4_000, bits=8)
     assert with_hindsight > without + 1.0 and "8 bits, without" in capsys.readouterr().out
+
+
+def test_a_graph_encoder_hears_what_an_mlp_does_not(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    graph, mlp = neighbours.main(6_144)
+    assert graph > 0.9 > 0.6 > mlp and "mlp" in capsys.readouterr().out
+
+
+def test_a_key_value_memory_recalls_what_an_mlp_cannot_know(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    memory, nothing = recall.main(16_384, gap=4)
+    assert memory > 0.9 > 0.5 > nothing and "gap of 4, no memory" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):

@@ -155,7 +155,7 @@ def target_task(
 
 
 def remembered(model: MemoryModel, steps: int, columns: int, generator: torch.Generator) -> Rollout:
-    """Random observations, truncated every 5 steps, acted on with memory; states recorded before rows."""
+    """Random observations, truncated every 5 steps, acted on with memory."""
     obs = torch.randn(steps + 1, columns, model.obs_dim, generator=generator)
     first = (torch.arange(steps + 1) % 5 == 0)[:, None].expand(-1, columns)
     state, states, actions, log_probs = torch.zeros(columns, model.obs_dim), [], [], []
@@ -182,7 +182,6 @@ def remembered(model: MemoryModel, steps: int, columns: int, generator: torch.Ge
         truncated=truncated,
         is_first=first[:-1],
         valid=torch.ones(steps, columns, dtype=torch.bool),
-        state=torch.stack(states),
     )
     start = Batch((columns,), is_first=first[0], state=states[0])
     return Rollout(rows, start, Batch((columns,), obs=obs[-1], is_first=first[-1], state=state), ended)

@@ -329,7 +329,8 @@ def test_sequences_recompute_the_log_probs_of_collection(length: int) -> None:
     learner = ppo(model, sequence_length=length, batch_size=16, n_epochs=1)
     rows, _ = learner.targets(rollout)
     seen = 0
-    for batch in learner.minibatches(rows):
+    states = learner.minibatches.states_before(model, rollout)
+    for batch in learner.minibatches(rows, states):
         assert batch.shape[0] == min(length, 14)
         out = model(batch.obs, batch.state[0], batch.is_first)
         difference = (out.dist.log_prob(batch.action) - batch.log_prob).abs()[batch.valid]

@@ -108,9 +108,9 @@ def test_the_frozen_policy_agrees_with_the_live_one(name, normalised):
 def test_log_probs_annotated_per_chunk_equal_those_of_an_update(name):  # case B71
     model, actor = make(name, normalised=True)
     rows = collect(actor, CASES[name][0], firsts())
-    log_prob = actor.log_prob(rows)
-    assert log_prob.shape == (T, B) and log_prob.isfinite().all() and not log_prob.requires_grad
     state = None if "state" not in rows else tree_map(lambda leaf: leaf[0], rows.state)
+    log_prob = actor.log_prob(rows, state)
+    assert log_prob.shape == (T, B) and log_prob.isfinite().all() and not log_prob.requires_grad
     again = model(rows.obs, state, rows.is_first).dist.log_prob(rows.action)
     assert (again - log_prob).abs().max() < 1e-5
 

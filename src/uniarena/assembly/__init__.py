@@ -103,6 +103,7 @@ def build_agent(exp: Experiment, env: Env) -> Agent:
             for name, part in (
                 ("explorer", section.explorer),
                 ("buffer", section.buffer),
+                ("memory", section.memory),
                 ("intrinsic", section.intrinsic),
             )
             if part

@@ -48,6 +48,8 @@ class ReplayBuffer:
     """
 
     Config: type = ReplayConfig
+    gives_sequences: ClassVar[bool] = False
+    """Whether samples are sequences, which networks with memory learn from."""
     index_bytes: ClassVar[float] = 0.0
     """Bytes of books about a row that a subclass keeps."""
     episodes: ClassVar[Literal["begin", "whole"] | None] = None

@@ -41,6 +41,7 @@ class SequenceReplay(ReplayBuffer):
 
     Config = SequenceConfig
     episodes = "begin"
+    gives_sequences = True
 
     def __init__(self, cfg: SequenceConfig, spec: BufferSpec) -> None:
         if cfg.her is not None:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 
+from uniarena.batch import Tree
 from uniarena.buffers.frames import StackedLeaf
+from uniarena.config import ConfigError
 
 GoalReward = Callable[[Any, Any, Mapping[str, Any]], tuple[Any, Any]]
 """(achieved `[N, …]`, desired `[N, …]`, stored extra fields `[N, …]`) → (reward `[N]`, terminated `[N]` bool). Pure."""
@@ -48,3 +51,34 @@ class BufferSpec:
         for name in ("columns", "batch_size", "n_step"):
             if getattr(self, name) < 1:
                 raise ValueError(f"BufferSpec.{name} is {getattr(self, name)}; expected 1 or more.")
+
+
+def stored_state(initial: Tree | None, buffer: Any, stored: bool) -> dict[str, Space[Any]]:
+    """The extra field `state` of a run whose networks have memory; nothing where they have none, or it is not stored.
+
+    Args:
+        initial: the state of one column, `[1, …]`; None without memory.
+        buffer: class of the buffer.
+        stored: whether the state of every row is to be kept.
+
+    Raises:
+        ConfigError: networks with memory, and a buffer that gives single rows.
+    """
+    if initial is None:
+        return {}
+    if not getattr(buffer, "gives_sequences", False):
+        raise ConfigError(
+            f"networks with memory learn from sequences, and {buffer.__name__} gives single rows.",
+            path="agent.buffer.type",
+            hint="write agent.buffer: {type: sequence}, or remove agent.memory.",
+        )
+    return {"state": _space_of(initial)} if stored else {}
+
+
+def _space_of(tree: Tree) -> Space[Any]:
+    """The space of one column's state `[1, …]`."""
+    if isinstance(tree, dict):
+        return spaces.Dict([(key, _space_of(child)) for key, child in tree.items()])
+    if isinstance(tree, tuple):
+        return spaces.Tuple([_space_of(child) for child in tree])
+    return spaces.Box(-np.inf, np.inf, tuple(tree.shape[1:]), np.float32)

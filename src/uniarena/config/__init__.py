@@ -8,7 +8,7 @@
 """
 
 from uniarena.config.aliases import canonical_name
-from uniarena.config.assembly import check_components, component
+from uniarena.config.assembly import brought_parts, check_components, component
 from uniarena.config.dump import dump, dump_mapping, secrets_of, to_mapping
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, Field, WithDefaults, as_mapping, config, describe
@@ -42,6 +42,7 @@ __all__ = [
     "WithDefaults",
     "WorkersConfig",
     "as_mapping",
+    "brought_parts",
     "canonical_name",
     "check_components",
     "component",

@@ -56,12 +56,10 @@ _LATER = {
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
     "learner": (
-        "impala appo recurrent_ppo ppo_lstm ppo_recurrent bc bcq cql iql td3_bc awac dt decision_transformer "
+        "impala appo bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
-    "network": (
-        "lstm gru rnn MlpLstmPolicy CnnLstmPolicy MlpGruPolicy transformer gtrxl gnn graph gcn gat deep_sets"
-    ),
+    "network": "gcn gat",
     "bonus": "ngu",
     "callback": "wandb WandbCallback mlflow MlflowCallback self_play optuna pruning",
     "logger": "wandb weights_and_biases WandbLogger mlflow MlflowLogger",
@@ -148,6 +146,22 @@ _OPTIONS = {
         **dict.fromkeys(("ddqn", "doubledqn"), "write type: dqn, double: true"),
         "duelingdqn": "write type: dqn, dueling: true",
         "noisydqn": "write type: dqn, noisy: true, and agent.explorer: sample",
+        **dict.fromkeys(
+            ("recurrentppo", "ppolstm", "pporecurrent"), "write type: ppo, and agent.memory: {type: lstm}"
+        ),
+        **dict.fromkeys(("r2d2", "drqn"), "write type: dqn, double: true, and agent.memory: {type: lstm}"),
+    },
+    "network": {
+        **dict.fromkeys(
+            ("lstm", "rnn", "mlplstmpolicy", "cnnlstmpolicy", "multiinputlstmpolicy"),
+            "write agent.memory: lstm",
+        ),
+        **dict.fromkeys(("gru", "mlpgrupolicy"), "write agent.memory: gru"),
+        **dict.fromkeys(("transformer", "gtrxl", "attention"), "write agent.memory: gtrxl"),
+        **dict.fromkeys(
+            ("gnn", "graph", "deepsets", "set"),
+            "write agent.policy.encoders: {LEAF: {network: graph}}, with the leaf that holds the entities",
+        ),
     },
     "buffer": dict.fromkeys(
         ("her", "herreplaybuffer", "hindsight", "hindsightreplaybuffer"), "write type: replay, her: {}"
@@ -162,7 +176,7 @@ _REPLAY_KEYS = _squashed(
 )
 _MEMORY_KEYS = _squashed(
     "hidden_size lstm_hidden_size num_layers n_layers window context_length n_heads num_heads cell lstm gru "
-    "attention bptt d_model sequence_length layers"
+    "attention d_model layers"
 )
 _REPLAY_NAMES = ("replay", "buffer", "prioritized", "rollout", "onpolicy", "offpolicy")
 _MEMORY_NAMES = ("lstm", "gru", "rnn", "attention", "transformer", "recurrent", "gtrxl", "memorynetwork")
@@ -251,22 +265,18 @@ def refuse_hydra(tree: Any, path: str, where: Location | None) -> None:
         refuse_hydra(value, join(path, key), here)
 
 
-def refuse_memory(value: Any, origin: Origin) -> None:
-    """`agent.memory` is recurrent or attention memory: replay is sent to `agent.buffer`, the rest is planned.
+def refuse_replay(value: Any, origin: Origin) -> None:
+    """`agent.memory` is recurrent or attention memory: replay is sent to `agent.buffer`.
 
     Raises:
-        ConfigError: unless the section is empty.
+        ConfigError: naming the key that belongs there.
     """
-    if value in (None, False) or value == {}:
-        return
     section = Section({"type": value}, origin.location) if isinstance(value, str) else value
     key = _misplaced(section, _REPLAY_KEYS, _REPLAY_NAMES) if isinstance(section, Mapping) else None
     if key is not None:
         message = f"{_entry(section, key)} is about replay; agent.memory is recurrent or attention memory"
         where = (section.where(key) if isinstance(section, Section) else None) or origin.location
         raise ConfigError(message, join(origin.spelling, key), where, "write it under agent.buffer")
-    message = "recurrent and attention memory come with a later version"
-    raise ConfigError(message, origin.spelling, origin.location, LEAVE_OUT)
 
 
 def refuse_buffer(section: Section, origin: Origin) -> None:

@@ -105,12 +105,26 @@ def _check_left_over(name: str, schema: type, keys: Section, path: str) -> None:
     faults.check()
 
 
+def brought_parts(learner: Any, memory: Any) -> dict[str, dict[str, Any]]:
+    """Sections of `agent` that a learner class brings, by name; with memory, replay is of sequences.
+
+    Args:
+        memory: the section `agent.memory`, or None.
+    """
+    parts: dict[str, dict[str, Any]] = getattr(learner, "default_parts", {})
+    if memory and parts.get("buffer", {}).get("type") == "replay":
+        return {**parts, "buffer": {"type": "sequence"}}
+    return parts
+
+
 def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
     """A section without a type, with that of the part that the learner brings."""
     name = experiment.learner.get("type")
     if not isinstance(name, str) or not registry.known("learner", name):
         return section
-    parts = getattr(registry.lookup("learner", canonical_name("learner", name)), "default_parts", {})
+    parts = brought_parts(
+        registry.lookup("learner", canonical_name("learner", name)), experiment.agent.memory
+    )
     whole = Section(section)
     whole.put("type", parts.get(kind, {}).get("type"), None)
     return whole
@@ -126,7 +140,7 @@ def check_components(experiment: Experiment) -> None:
     """
     agent, environment = experiment.agent, experiment.environment
     named: list[tuple[str, str, Section]] = [("learner", "learner", experiment.learner)]
-    for kind in ("explorer", "buffer"):
+    for kind in ("explorer", "buffer", "memory"):
         section = getattr(agent, kind)
         if section:
             named.append(

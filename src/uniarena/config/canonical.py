@@ -36,7 +36,7 @@ _SHORT = {
     "learner": "type",
     "distributed": "backend",
 }
-_TYPED = {"agent.explorer": "explorer", "agent.buffer": "buffer"}
+_TYPED = {"agent.explorer": "explorer", "agent.buffer": "buffer", "agent.memory": "memory"}
 _LISTS = {
     "environment.wrappers": "wrapper",
     "callbacks": "callback",
@@ -48,6 +48,7 @@ _OPEN = (
     "agent.value",
     "agent.explorer",
     "agent.buffer",
+    "agent.memory",
     "agent.intrinsic",
     "learner.optimizer",
 )
@@ -144,9 +145,11 @@ class _Pass:
             for key, entry, at in network(path, value, origin, find(self.base, f"{path}.network")[0]):
                 with self.faults.gather():
                     self._put(join(path, key), entry, at)
-        elif path == "agent.memory":
-            answers.refuse_memory(value, origin)
         elif path in _TYPED:
+            if path == "agent.memory":
+                if value is False or value == {}:
+                    value = None
+                answers.refuse_replay(value, origin)
             answers.refuse_gaussian(path, value, self.learner, origin)
             self._put(path, component(_TYPED[path], path, value, origin, self.base), origin)
         elif path in _LISTS:

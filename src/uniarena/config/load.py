@@ -62,7 +62,7 @@ def merge(base: Section, new: Section, path: str = "") -> Section:
         here, old = join(path, key), base.get(key)
         if isinstance(value, Patch):
             value = _patched(old, value, here)
-        elif isinstance(value, Section) and isinstance(old, Section) and not _is_schedule(value, here):
+        elif isinstance(value, Section) and isinstance(old, Section) and not _replaces(old, value, here):
             value = merge(old, value, here)
         out.put(key, value, new.where(key))
         if path == "training" and value is not None:  # the other unit of the same interval no longer counts
@@ -91,8 +91,12 @@ def _patched(old: Any, patch: Patch, path: str) -> Items:
     return items
 
 
-def _is_schedule(value: Section, path: str) -> bool:
-    """A schedule is one value: a new one replaces the old one as a whole, its keys do not mix."""
+def _replaces(old: Section, value: Section, path: str) -> bool:
+    """Whether a map takes the place of another as a whole. A schedule is one value, and its keys do not mix; neither do
+    those of two kinds of memory.
+    """
+    if path == "agent.memory":
+        return "type" in value and value["type"] != old.get("type")
     return path.startswith("learner.") and path != "learner.optimizer" and "type" in value
 
 

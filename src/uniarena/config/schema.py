@@ -76,6 +76,7 @@ class AgentConfig:
     explorer: Section | None = None  # by default the learner's
     intrinsic: tuple[Section, ...] = ()  # bonuses added to the reward, such as rnd
     buffer: Section | None = None  # by default the learner's
+    memory: Section | None = None  # recurrent or attention memory of the networks; by default none
     init_from: str | None = None  # a run or checkpoint whose networks the agent starts with
 
 

@@ -230,7 +230,18 @@ COMPONENT = {
         "epsilon": f"{_OFF_POLICY['agent.buffer.epsilon']}, eps",
         "her": "hindsight",
         "memory_map": "mmap, memmap",
+        "length": "sequence_length, seq_len, unroll_length",
         "burn_in": "burn_in_steps, burn_in_length",
+    },
+    "memory": {
+        "type": f"{_TYPE}, cell, rnn_type",
+        "hidden_size": (
+            "hidden_dim, lstm_hidden_size, gru_hidden_size, rnn_hidden_size, units, lstm_cell_size, d_model, embed_dim"
+        ),
+        "num_layers": "n_layers, n_lstm_layers, lstm_num_layers, layers, depth",
+        "num_heads": "n_heads, heads, nhead",
+        "slots": "num_slots, n_slots, memory_slots",
+        "window": "context_length, memory_length, window_size, context",
     },
     "her": {"strategy": "goal_selection_strategy", "ratio": "her_ratio"},
     "decay": {
@@ -298,6 +309,12 @@ NAMES = {
         "count": "count_based, simhash, counts",
         "information_gain": "disagreement, info_gain, plan2explore",
     },
+    "memory": {
+        "lstm": "long_short_term_memory, rnn, recurrent",
+        "gru": "gated_recurrent_unit",
+        "key_value": "external, external_memory, episodic_memory, kv, neural_dictionary, dnd",
+        "gtrxl": "gated_transformer, transformer, transformer_xl, attention",
+    },
     "buffer": {
         "rollout": "OnPolicy, trajectory",
         "replay": (
@@ -320,9 +337,7 @@ NAMES = {
     "callback": {
         "evaluate": "eval, evaluation, evaluator",
         "checkpoint": "model_checkpoint, save, checkpointing, saver",
-        "early_stop": (
-            "early_stopping, stop_training_on_reward_threshold, stop_training_on_no_model_improvement"
-        ),
+        "early_stop": "early_stopping, stop_training_on_reward_threshold, stop_training_on_no_model_improvement",
         "progress": "progress_bar",
         "video": "record_video, video_recorder, vec_video_recorder",
         "curriculum": "curriculum_scheduler, curriculum_learning",
@@ -340,6 +355,7 @@ NAMES = {
         "preprocess_image": (
             "image_preprocessing, ResizeObservation, GrayscaleObservation, WarpFrame, image"
         ),
+        "select_entries": "select_observation, partial_observation",
         "clip_reward": "reward_clip, reward_clipping, clip_rewards, ClipRewardEnv",
         "scale_reward": "reward_scale, reward_scaler",
         "rescale_action": "rescale_actions, action_rescale, normalize_action",
@@ -350,12 +366,13 @@ NAMES = {
         "record_video": "video, video_recorder, monitor_video",
     },
 }
-# Endings that say the kind once more: PPO_Agent, ReplayBuffer, GaussianExplorer, EvalCallback.
+# Endings that say the kind once more: PPO_Agent, ReplayBuffer.
 ENDINGS: dict[str, tuple[str, ...]] = {
     "learner": ("agent", "learner", "algorithm", "policy"),
     "env": (),
     "wrapper": ("wrapper",),
     "network": ("policy", "value", "network", "net", "encoder", "extractor"),
+    "memory": ("memory", "network", "cell", "layer"),
     "explorer": ("explorer", "exploration", "policy"),
     "bonus": ("bonus", "module", "curiosity"),
     "buffer": ("buffer", "memory"),

@@ -75,9 +75,15 @@ class Actor:
         """The policy's deterministic action and the next state."""
         return self.policy.mode(obs, state, is_first)
 
-    def log_prob(self, rows: Batch) -> Tensor | None:
-        """`[T, B]` log-probs of the recorded actions under the behaviour; None where they have no density."""
-        return self.explorer.behaviour_log_prob(self.policy, rows)
+    def log_prob(self, rows: Batch, state: Tree | None = None) -> Tensor | None:
+        """`[T, B]` log-probs of the recorded actions under the behaviour; None where they have no density.
+
+        Args:
+            state: recurrent state `[B, ...]` before row 0, for a policy with memory.
+        """
+        if state is None or self.policy.initial_state(1) is None:
+            return self.explorer.behaviour_log_prob(self.policy, rows)
+        return self.explorer.behaviour_log_prob(self.policy, rows, state)
 
     def initial_state(self, count: int) -> Tree | None:
         """The recurrent state of `count` fresh columns; None without memory."""

@@ -135,9 +135,11 @@ class Explorer(ABC):
         """
 
     @abstractmethod
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
         """Log-probs `[T, B]` of the actions of `rows [T, B]` under this behaviour; None where they have no
-        density.
+        density. `state [B, …]` before row 0 is given where the policy has memory.
         """
 
     def state_dict(self) -> dict[str, Any]:

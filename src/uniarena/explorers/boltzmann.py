@@ -69,12 +69,17 @@ class Boltzmann(Explorer):
         mask = obs.get(MASK) if isinstance(obs, dict) else None
         return Categorical(q / self.temperature, mask).sample(generator, noise), state
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
         """None during the warm-up."""
         if self.warming_up:
             return None
         flat = rows.flatten()
         with torch.no_grad():
-            q, _ = policy.params(flat.obs, flat.get("state"), flat.get("is_first"))
+            if state is None:
+                q, _ = policy.params(flat.obs)
+            else:
+                q = policy.params(rows.obs, state, rows.is_first)[0].flatten(0, 1)
         mask = flat.obs.get(MASK) if isinstance(flat.obs, dict) else None
         return Categorical(q / self.temperature, mask).log_prob(flat.action).reshape(rows.shape)

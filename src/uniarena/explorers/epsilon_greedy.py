@@ -90,7 +90,7 @@ class EpsilonGreedy(Explorer):
         random = legal_choice(noise, q.shape[-1], mask)
         return torch.where(noise < 1.0, random, greedy_action(q, mask)), state
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> None:
+    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None) -> None:
         return None
 
 

@@ -65,7 +65,9 @@ class GaussianNoise(Explorer):
             noise = self.sigma * normal(self.scale(action).shape, generator, self.scale.middle.device)
         return self.scale.perturb(action, noise), state
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
         return None
 
 

@@ -85,5 +85,7 @@ class OrnsteinUhlenbeck(Explorer):
             x = torch.add(noise, before, alpha=1.0 - self.cfg.theta * self.cfg.dt)
         return self.scale.perturb(action, x), x
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
         return None

@@ -132,7 +132,9 @@ class ParameterNoise(Explorer):
     ) -> tuple[Tree, Tree | None]:
         return (self._perturbed or self._apply(policy)).mode(obs, state, is_first)
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
         return None
 
     def state_dict(self) -> dict[str, Any]:

@@ -42,12 +42,13 @@ class SampleExplorer(Explorer):
     ) -> tuple[Tree, Tree | None]:
         return policy.sample(obs, state, is_first, noise, generator)
 
-    def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch) -> Tensor | None:
-        """Each row is a step of its own from its recorded `state`, so one pass serves policies with memory
-        too. None during the warm-up.
-        """
+    def behaviour_log_prob(
+        self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
+    ) -> Tensor | None:
+        """One pass over all rows, or with memory over sequences from `state`. None during the warm-up."""
         if self.warming_up:
             return None
+        if state is not None:
+            return policy.log_prob(rows.obs, rows.action, state, rows.is_first)
         flat = rows.flatten()
-        log_prob = policy.log_prob(flat.obs, flat.action, flat.get("state"), flat.get("is_first"))
-        return log_prob.reshape(rows.shape)
+        return policy.log_prob(flat.obs, flat.action).reshape(rows.shape)

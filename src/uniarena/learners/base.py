@@ -70,7 +70,8 @@ class Learner(nn.Module, ABC):
     ] = ()  # what must be known of the behaviour policy beside each transition
 
     build_model: ClassVar[Callable[..., Any]] = staticmethod(build_model)
-    """(observation space, policy space, `agent.policy`, `agent.value`, normaliser, streams, cfg=) → its model."""
+    """(observation space, policy space, `agent.policy`, `agent.value`, normaliser, streams, cfg=) → its model. Where it
+    can build memory into it, it takes the section `agent.memory` as `memory=`."""
     default_parts: ClassVar[dict[str, dict[str, Any]]] = {
         "explorer": {"type": "sample"},
         "buffer": {"type": "rollout"},

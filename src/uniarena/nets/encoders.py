@@ -1,25 +1,27 @@
 """From any observation space to one flat float32 vector per observation.
 
 Box leaves are flattened as they are, Discrete and MultiDiscrete become one-hot, images go through a
-convolutional network, Dict and Tuple leaves are encoded key by key (sorted) and concatenated. Nothing is
-guessed where a guess could be wrong: only uint8 Boxes of the shape and bounds of an image are taken for one,
+convolutional network, Dict and Tuple leaves are encoded key by key (sorted) and concatenated. A leaf that is a
+table of entities can be declared a set or a graph, together with the leaves that hold its mask and its edges. Nothing
+is guessed where a guess could be wrong: only uint8 Boxes of the shape and bounds of an image are taken for one,
 and only if their layout can be told.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from uniarena.batch import Tree
-from uniarena.config import ConfigError, config
+from uniarena.config import Between, ConfigError, config
 from uniarena.envs.spaces import describe
 from uniarena.nets.cnn import NATURE_MIN_SIDE, ImpalaCNN, MinAtarCNN, NatureCNN
-from uniarena.nets.leaves import dotted, leaf_at, leaves
+from uniarena.nets.graph import Entities
+from uniarena.nets.leaves import Keys, dotted, leaf_at, leaves
 
 Layout = Literal["auto", "hwc", "chw", "flat"]
 
@@ -32,6 +34,9 @@ IMAGE_NETWORKS: dict[str, type[nn.Module]] = {
 CHANNEL_COUNTS = (1, 3, 4)
 """Sizes of an axis that is taken for the channels of an image whose layout is not declared."""
 
+Beside = tuple[Keys | None, ...]
+"""The ways to further leaves that a part of an encoder takes; None: nothing is there."""
+
 IMAGE_MIN_SIDE = 32
 """uint8 arrays with smaller sides (grids of object codes, for example) are images only if their layout is
 declared.
@@ -42,12 +47,30 @@ declared.
 class EncoderConfig:
     """How one leaf of the observation becomes features."""
 
-    network: Literal["auto", "nature_cnn", "impala_cnn", "minatar_cnn"] = (
-        "auto"  # for images; auto: by their size
+    network: Literal["auto", "nature_cnn", "impala_cnn", "minatar_cnn", "set", "graph"] = (
+        "auto"  # for images; auto: by their size. set, graph: of entities [E, F]
     )
     layout: Layout = (
         "auto"  # hwc or chw: it is an image; flat: it is not; auto: uint8 images that can be told
     )
+    mask: str | None = None  # set, graph: leaf that says which entities are there, [E]
+    edges: str | None = None  # graph: leaf that says which send to which, [E, E]; null: all to all
+    hidden_size: Annotated[int, Between(1)] = 64  # set, graph: numbers that an entity becomes
+    rounds: Annotated[int, Between(1)] = 2  # graph: of messages between entities
+
+    @property
+    def of_entities(self) -> bool:
+        """Whether the leaf is a set or a graph."""
+        return self.network in ("set", "graph")
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("mask", ("set", "graph")), ("edges", ("graph",))):
+            if getattr(self, name) is not None and self.network not in kinds:
+                raise ConfigError(
+                    f"{name} is for entities, and network is {self.network}.",
+                    path=name,
+                    hint=f"write network: {kinds[-1]}.",
+                )
 
 
 class Flat(nn.Module):
@@ -124,17 +147,21 @@ class Encoder(nn.Module):
         has_images: some leaf goes through a convolutional network.
     """
 
-    def __init__(self, parts: list[tuple[tuple[str | int, ...], nn.Module]], identity: bool) -> None:
+    def __init__(self, parts: list[tuple[tuple[str | int, ...], nn.Module, Beside]], identity: bool) -> None:
         super().__init__()
-        self.keys = [keys for keys, _ in parts]
-        self.parts = nn.ModuleList([part for _, part in parts])
+        self.keys = [keys for keys, _, _ in parts]
+        self.parts = nn.ModuleList([part for _, part, _ in parts])
+        self._beside = [beside for _, _, beside in parts]
         self.identity = identity
-        self.out_dim = sum(part.out_dim for _, part in parts)  # type: ignore[misc]
-        self.has_images = any(isinstance(part, Image) for _, part in parts)
+        self.out_dim = sum(part.out_dim for _, part, _ in parts)  # type: ignore[misc]
+        self.has_images = any(isinstance(part, Image) for _, part, _ in parts)
 
     def forward(self, obs: Tree) -> Tensor:
         """An observation tree of `[..., *leaf shape]` → `[..., out_dim]` float32."""
-        features = [part(leaf_at(obs, keys)) for keys, part in zip(self.keys, self.parts, strict=True)]
+        features = [
+            part(leaf_at(obs, keys), *(None if more is None else leaf_at(obs, more) for more in beside))
+            for keys, part, beside in zip(self.keys, self.parts, self._beside, strict=True)
+        ]
         return features[0] if len(features) == 1 else torch.cat(features, dim=-1)
 
 
@@ -171,11 +198,16 @@ def build_encoder(
             path=where,
             hint="give observations at least one number; a constant will do.",
         )
-    parts = []
+    parts: list[tuple[Keys, nn.Module, Beside]] = []
+    every = dict(zip(names, found, strict=True))
+    taken = {name for own in per_key.values() for name in (own.mask, own.edges)}
     for (keys, leaf), name in zip(found, names, strict=True):
         own = per_key.get(name)
         place = where if own is None else f"{where}.encoders.{name}"
-        parts.append((keys, _leaf_encoder(leaf, own or cfg, own is not None, name, place)))
+        if own is not None and own.of_entities:
+            parts.append((keys, *_entities(leaf, own, every, place)))
+        elif name not in taken:
+            parts.append((keys, _leaf_encoder(leaf, own or cfg, own is not None, name, place), ()))
     first = found[0][1]
     plain = isinstance(first, spaces.Box) and len(first.shape) == 1 and first.dtype.kind == "f"
     return Encoder(parts, identity=len(found) == 1 and plain)
@@ -208,6 +240,41 @@ def large_inputs(space: Space[Any], obs: Tree, limit: float = 1e3) -> dict[str, 
             if largest > limit:
                 found[dotted(keys)] = largest
     return found
+
+
+def _entities(
+    space: Space[Any], cfg: EncoderConfig, every: Mapping[str, tuple[Keys, Space[Any]]], where: str
+) -> tuple[nn.Module, Beside]:
+    """The encoder of a set or graph, and the ways to its mask and its edges.
+
+    Raises:
+        ConfigError: the leaf is no table, or mask or edges are missing, of another shape, or of float numbers.
+    """
+    if not isinstance(space, (spaces.Box, spaces.MultiBinary)) or len(space.shape or ()) != 2:
+        raise ConfigError(
+            f"entities are a table [E, F] of numbers, and this leaf is {space}.", path=f"{where}.network"
+        )
+    count, width = space.shape
+    ways: list[Keys | None] = []
+    for name, shape in (("mask", (count,)), ("edges", (count, count))):
+        key = getattr(cfg, name)
+        if key is None:
+            ways.append(None)
+            continue
+        if key not in every:
+            raise ConfigError(
+                f"{key!r} is no leaf of the observation space; its leaves: {', '.join(map(repr, every))}.",
+                path=f"{where}.{name}",
+            )
+        keys, leaf = every[key]
+        if tuple(leaf.shape or ()) != shape or getattr(leaf.dtype, "kind", "f") == "f":
+            raise ConfigError(
+                f"{key!r} is {leaf}; expected whole numbers of shape {shape}, such as MultiBinary, which normalisation "
+                "leaves alone.",
+                path=f"{where}.{name}",
+            )
+        ways.append(keys)
+    return Entities(width, cfg.hidden_size, cfg.rounds if cfg.network == "graph" else 0), tuple(ways)
 
 
 def _leaf_encoder(space: Space[Any], cfg: EncoderConfig, named: bool, name: str, where: str) -> nn.Module:

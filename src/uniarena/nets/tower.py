@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, Literal
 
 import torch
@@ -38,9 +37,7 @@ class NetworkConfig:
     layout: Layout = (
         "auto"  # of images: hwc, chw, flat (no image), auto (uint8 images whose shape leaves no doubt)
     )
-    encoders: dict[str, EncoderConfig] = field(
-        default_factory=dict
-    )  # leaf of the observation (a.b) → its own encoder
+    encoders: dict[str, EncoderConfig] | None = None  # leaf of the observation (a.b) → its own encoder
 
     def __post_init__(self) -> None:
         if self.hidden_sizes is not None and any(size < 1 for size in self.hidden_sizes):

@@ -61,10 +61,11 @@ def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> 
     """Values of the rows and of their true successors.
 
     Args:
-        value_fn: `obs [N, …] → [N]`; where the rollout has a `state` it is called as `(obs, state,
-            is_first)`, each row a step of its own.
+        value_fn: `obs [N, …] → [N]`; where the rollout has a recurrent state it is called as `(obs, state,
+            is_first)`: on sequences `[T, B, …]` from `start.state`, or where every row has its own `state` on rows.
         rollout: T steps of B columns.
-        max_rows: observations in one call of `value_fn`; bounds the memory of its activations.
+        max_rows: observations in one call of `value_fn`; bounds the memory of its activations. Of sequences, one
+            column at least.
 
     Returns:
         (value, next_value), both `[T, B]`. A row whose successor the rollout lists under `ended` is
@@ -73,13 +74,16 @@ def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> 
     """
     rows, last, ended = rollout.rows, rollout.last, rollout.ended
     shape = rows.shape
-    value = _evaluate(value_fn, rows.flatten(), max_rows).reshape(shape)
+    if "state" in rollout.start and "state" not in rows:
+        value = _of_sequences(value_fn, rollout, max_rows)
+    else:
+        value = _evaluate(value_fn, rows.flatten(), max_rows).reshape(shape)
     if "next_obs" in rows:
         dense = Batch(shape, obs=rows.next_obs, is_first=torch.zeros_like(rows.is_first))
         if "state" in rows:  # the state before row t + 1 is the one after row t, not yet reset
             dense = dense.replace(state=tree_map(_shift, rows.state, last.state))
         return value, _evaluate(value_fn, dense.flatten(), max_rows).reshape(shape)
-    names = ("obs", "is_first", "state") if "state" in rows else ("obs", "is_first")
+    names = ("obs", "is_first", "state") if "state" in last else ("obs", "is_first")
     tail = last.select(*names)
     if ended is not None:
         final = ended.replace(is_first=torch.zeros_like(ended.b, dtype=torch.bool))
@@ -211,6 +215,18 @@ def _evaluate(value_fn: ValueFn, batch: Batch, max_rows: int) -> Tensor:
             )
         parts.append(value)
     return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _of_sequences(value_fn: ValueFn, rollout: Rollout, max_rows: int) -> Tensor:
+    """`value_fn` on whole columns, from the state before the first row → [T, B]."""
+    rows, start = rollout.rows, rollout.start
+    width = max(1, max_rows // len(rows))
+    parts = []
+    for left in range(0, rollout.B, width):
+        columns = slice(left, left + width)
+        obs, first = rows.select("obs")[:, columns].obs, rows.is_first[:, columns]
+        parts.append(value_fn(obs, tree_map(lambda leaf, at=columns: leaf[at], start.state), first))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _reverse_scan(x: Tensor, carry: Tensor) -> Tensor:

@@ -19,6 +19,28 @@ def td_target(reward: Tensor, discount: Tensor, next_value: Tensor) -> Tensor:
     return reward + discount * next_value
 
 
+def n_step_sums(reward: Tensor, discount: Tensor, real: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """At most n rewards summed along sequences: fewer where a sequence ends.
+
+    Sutton & Barto 2018, eq. 7.1, on rows of one episode.
+
+    Args:
+        reward, discount: `[T, N]` of single rows.
+        real: `[T, N]` bool; what follows the last real row of a column is padding.
+
+    Returns:
+        `[T, N]` each: the sum, the product of the discounts, and the last row that was summed.
+    """
+    single = torch.arange(len(reward), device=reward.device)[:, None].expand(reward.shape)
+    on = torch.cat([real[1:], torch.zeros_like(real[:1])])
+    total, product, last = reward, discount, single
+    for _ in range(min(n, len(reward)) - 1):
+        total = torch.where(on, reward + discount * torch.roll(total, -1, 0), reward)
+        product = torch.where(on, discount * torch.roll(product, -1, 0), discount)
+        last = torch.where(on, torch.roll(last, -1, 0), single)
+    return total, product, last
+
+
 def td_loss(prediction: Tensor, target: Tensor, td_clip: float | None = None) -> Tensor:
     """½·error², whose gradient is the error, any equal shapes.
 

@@ -12,6 +12,7 @@ from uniarena.nets.inference import FlatMLP, eval_mode, flatten
 from uniarena.nets.leaves import Keys, leaf_at
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.policies.heads import Head
+from uniarena.policies.memory_network import MemoryNetwork
 from uniarena.policies.network import TowerNetwork, UserNetwork
 from uniarena.policies.noise import Generator
 
@@ -33,7 +34,10 @@ class FrozenPolicy:
     """
 
     def __init__(
-        self, network: TowerNetwork | UserNetwork, head: Head, normalizer: ObservationNormalizer | None
+        self,
+        network: TowerNetwork | MemoryNetwork | UserNetwork,
+        head: Head,
+        normalizer: ObservationNormalizer | None,
     ) -> None:
         self.network, self.head, self.normalizer = network, head, normalizer
         self._flat: FlatMLP | None = None
@@ -81,15 +85,26 @@ class FrozenPolicy:
     def log_prob(
         self, obs: Tree, action: Tree, state: Tree | None = None, is_first: Tensor | None = None
     ) -> Tensor:
-        """`[N]` log-probs of actions `[N, ...]`, each row a step of its own from its own state."""
+        """Log-probs of actions.
+
+        Args:
+            obs, action: `[N, …]`, each row a step of its own from its own state; or with `is_first [T, B]` sequences
+                `[T, B, …]` that begin at `state [B, …]`.
+
+        Returns:
+            `[N]` or `[T, B]`.
+        """
         parts = []
-        count = len(tree_leaves(action)[0])
+        shape = (len(tree_leaves(action)[0]),) if is_first is None else is_first.shape
+        width = 1 if len(shape) == 1 else shape[1]
         with eval_mode(self.network):
-            for start in range(0, count, MAX_ROWS):
-                rows = slice(start, start + MAX_ROWS)
-                part, own_state, first = (_rows(tree, rows) for tree in (obs, state, is_first))
+            for start in range(0, shape[0], max(1, MAX_ROWS // width)):
+                rows = slice(start, start + max(1, MAX_ROWS // width))
+                part, first = _rows(obs, rows), _rows(is_first, rows)
+                before = state if len(shape) > 1 else _rows(state, rows)
                 inputs = part if self.normalizer is None else self.normalizer(part)
-                params, _ = self.network.params(inputs, own_state, first)
+                params, after = self.network.params(inputs, before, first)
+                state = after if len(shape) > 1 else state
                 mask = part.get(MASK) if isinstance(part, dict) else None
                 parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -20,9 +20,12 @@ from uniarena.nets.user_module import UserModule, find_class
 from uniarena.policies.distributions import Distribution
 from uniarena.policies.frozen import FrozenPolicy
 from uniarena.policies.heads import DistributionName, Head, build_head
+from uniarena.policies.memory_network import MemoryNetwork
 from uniarena.policies.network import TowerNetwork, UserNetwork
 
 WHERE = "agent.policy"
+
+PolicyNetwork = TowerNetwork | MemoryNetwork | UserNetwork
 
 
 @config
@@ -33,7 +36,7 @@ class PolicyConfig(NetworkConfig):
     log_std_init: float = 0.0  # initial log-std of Gaussians
     gsde: bool = False  # state-dependent exploration: Gaussian noise that is a function of the state
     share_encoder: bool | Literal["auto"] = (
-        "auto"  # one encoder for policy and value; auto: where there are images
+        "auto"  # one encoder (and memory) for policy and value; auto: where there are images
     )
 
 
@@ -50,7 +53,7 @@ class Policy(nn.Module):
     """
 
     def __init__(
-        self, network: TowerNetwork | UserNetwork, head: Head, normalizer: ObservationNormalizer | None = None
+        self, network: PolicyNetwork, head: Head, normalizer: ObservationNormalizer | None = None
     ) -> None:
         super().__init__()
         self.network, self.head, self.normalizer = network, head, normalizer
@@ -98,12 +101,18 @@ def build_tower_network(
     encoder: Encoder, space: Space[Any], cfg: PolicyConfig, critic: Tower | None = None
 ) -> tuple[TowerNetwork, Head]:
     """The built-in policy network on an encoder, and its head."""
-    hidden = hidden_sizes(cfg, encoder)
-    latent = (hidden[-1] if hidden else encoder.out_dim) if cfg.gsde else None
+    actor, head = build_actor(encoder.out_dim, hidden_sizes(cfg, encoder), space, cfg)
+    return TowerNetwork(encoder, actor, critic), head
+
+
+def build_actor(
+    in_dim: int, hidden: tuple[int, ...], space: Space[Any], cfg: PolicyConfig
+) -> tuple[Tower, Head]:
+    """The policy's tower on features of some width, and its head."""
+    latent = (hidden[-1] if hidden else in_dim) if cfg.gsde else None
     head = build_head(space, cfg.distribution, cfg.log_std_init, latent_dim=latent)
     width = head.param_dim - head.latent_dim
-    actor = Tower(encoder.out_dim, cfg, hidden, width, POLICY_GAIN, with_latent=head.latent_dim > 0)
-    return TowerNetwork(encoder, actor, critic), head
+    return Tower(in_dim, cfg, hidden, width, POLICY_GAIN, with_latent=head.latent_dim > 0), head
 
 
 def build_user_network(

@@ -25,7 +25,7 @@ _FREE = re.compile(
 )
 _PRECIOUS = (
     (r"environment\.", "the environment and its state are part of every checkpoint"),
-    (r"agent\.(policy|value)", "the networks that have been trained are made of it"),
+    (r"agent\.(policy|value|memory)", "the networks that have been trained are made of it"),
     (r"experiment\.seed$", "every random stream of the run comes from it"),
     (r"experiment\.run_dir$", "a run stays in its folder"),
     (r"agent\.init_from$", "it is where the run started"),

@@ -17,6 +17,7 @@ from uniarena.config import (
     Section,
     WorkersConfig,
     as_mapping,
+    brought_parts,
     component,
     from_text,
     load,
@@ -34,7 +35,7 @@ Pair = tuple[Any, Any]
 def filled(exp: Experiment) -> dict[str, Any]:
     """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
     tree = to_mapping(exp)
-    brought = lookup("learner", exp.learner["type"]).default_parts
+    brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
     if exp.environment.vectorization == "async":
         tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
@@ -43,6 +44,8 @@ def filled(exp: Experiment) -> dict[str, Any]:
         given = dict(getattr(exp.agent, kind) or {})
         whole = given if "type" in given else {**brought.get(kind, {}), **given}
         agent[kind] = _with_defaults(kind, whole, agent.get(kind, {}))
+    if exp.agent.memory:
+        agent["memory"] = _with_defaults("memory", exp.agent.memory, agent["memory"])
     if exp.agent.intrinsic:
         shown = agent["intrinsic"] if isinstance(agent["intrinsic"], list) else [agent["intrinsic"]]
         pairs = zip(exp.agent.intrinsic, shown, strict=True)
@@ -206,6 +209,7 @@ def _filled(tree: Section) -> dict[str, Any] | None:
         tree.get("learner", {}),
         agent.get("explorer"),
         agent.get("buffer"),
+        agent.get("memory"),
         *_listed(agent.get("intrinsic")),
     ]
     if any(":" in str(part.get("type")) for part in parts if part):

@@ -83,7 +83,9 @@ class LocalSampler:
     Args:
         env: the batched environment; reset here, with a seed from the stream `env`.
         streams: named generators; action noise comes from `act`.
-        records: what the learner must know of the behaviour policy (`log_prob`).
+        records: what the learner must know of the behaviour policy: `log_prob`; `state`, the recurrent state before
+            every row. Before the first row, after the last and at ends it is there wherever there is one; tensor
+            environments, which name no ends, always give that of every row.
         device: where the actor computes and rollouts are handed on; None: where the environment is.
     """
 
@@ -146,18 +148,20 @@ class LocalSampler:
         chunk = self._prepare(rows, actor)
         with torch.no_grad():
             noise = actor.noise(rows, self.columns, self.generator)
+        before = self._state
         ended, states, info, lost = self._step(chunk, actor, noise)
         self._keep_last(chunk)
-        batch = self._rows(chunk, states[:-1], info)
-        cut = self._declare_boundary(chunk, ended, states[-1]) if boundary else None
-        rollout = self._rollout(batch, chunk, ended, states, cut)
+        batch = self._rows(chunk, states, info)
+        after = self._state
+        cut = self._declare_boundary(chunk, ended, after) if boundary else None
+        rollout = self._rollout(batch, chunk, ended, (before, after), cut)
         if lost:
             rollout = replace(rollout, lost=Batch.cat(lost))
         if self.crosses:
             rollout = rollout.to(self.device)
         if "log_prob" in self.records:
             with torch.no_grad():
-                log_prob = actor.log_prob(rollout.rows)
+                log_prob = actor.log_prob(rollout.rows, rollout.start.get("state"))
             rollout = replace(rollout, rows=rollout.rows.replace(log_prob=log_prob))
         return rollout
 
@@ -188,7 +192,7 @@ class LocalSampler:
     def _step(
         self, chunk: _Chunk, actor: Actor, noise: Tree | None
     ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
-        """Fill every row → ends (t, Final, state), the state before each row (and after the last), user figures, and
+        """Fill every row → ends (t, Final, state), the state before each row (where it is asked for), user figures, and
         what was lost.
         """
         env, generator, tensor = self.env, self.generator, chunk.tensor
@@ -198,10 +202,13 @@ class LocalSampler:
         reward, terminated, truncated, is_first = chunk.scalars
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
-        state, ended, states, info = self._state, [], [self._state], {}  # type: ignore[var-annotated]
+        state, ended, states, info = self._state, [], [], {}  # type: ignore[var-annotated]
         lost: list[Batch] = []
+        record = state is not None and (tensor or "state" in self.records)
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         for t in range(chunk.rows):
+            if record:
+                states.append(state)
             with quiet:
                 action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
             if single_action:
@@ -222,8 +229,6 @@ class LocalSampler:
             terminated[t] = step.terminated
             truncated[t] = step.truncated
             is_first[t + 1] = step.is_first
-            if state is not None:
-                states.append(state)
             if step.valid is not None or step.final is not None or step.next_obs is not None or step.info:
                 self._rare(chunk, t, step, state, ended, info)
                 if step.lost is not None:
@@ -277,7 +282,7 @@ class LocalSampler:
             fields["next_obs"] = chunk.next_obs
         if info:
             fields["info"] = info
-        if states and states[0] is not None:
+        if states:
             fields["state"] = tree_map(lambda *leaves: torch.stack(leaves), *states)
         return Batch._trusted((chunk.rows, self.columns), fields)
 
@@ -302,13 +307,13 @@ class LocalSampler:
         self._is_first = torch.ones_like(self._is_first)
 
     def _rollout(
-        self, rows: Batch, chunk: _Chunk, ended: list[Any], states: list[Any], cut: Tensor | None
+        self, rows: Batch, chunk: _Chunk, ended: list[Any], states: tuple[Tree, Tree], cut: Tensor | None
     ) -> Rollout:
         columns, recurrent = (self.columns,), states[0] is not None
         start: dict[str, Tree] = {"is_first": chunk.is_first_row[0]}
         last: dict[str, Tree] = {"obs": tree_map(torch.as_tensor, self._obs), "is_first": self._is_first}
         if recurrent:
-            start["state"], last["state"] = states[0], states[-1]
+            start["state"], last["state"] = states
         if cut is not None:
             last["cut"] = cut
         ends = self._ended(ended, recurrent) if ended else None

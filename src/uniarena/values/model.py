@@ -12,19 +12,28 @@ from uniarena.batch import Tree
 from uniarena.config import ConfigError
 from uniarena.envs.spaces import MASK, describe
 from uniarena.nets.normalizer import ObservationNormalizer
-from uniarena.nets.tower import NetworkConfig, hidden_sizes, network_encoder
+from uniarena.nets.tower import hidden_sizes, network_encoder
 from uniarena.policies.distributions import Distribution
 from uniarena.policies.heads import Head
-from uniarena.policies.network import TowerNetwork, UserNetwork
+from uniarena.policies.network import TowerNetwork
 from uniarena.policies.policy import (
     Policy,
     PolicyConfig,
+    PolicyNetwork,
     build_tower_network,
     build_user_network,
     parse_policy,
 )
 from uniarena.seeding import Streams, preserved_globals, seed_globals
-from uniarena.values.value import ValueConfig, ValueNet, build_value, parse_value, value_tower
+from uniarena.values.memory_model import MemoryBuilder, own_memory_only
+from uniarena.values.value import (
+    ValueConfig,
+    ValueNet,
+    build_value,
+    one_encoder,
+    parse_value,
+    value_tower,
+)
 
 
 class Output(NamedTuple):
@@ -105,6 +114,7 @@ def build_model(
     normalizer: ObservationNormalizer | None,
     streams: Streams,
     cfg: Any = None,
+    memory: Mapping[str, Any] | None = None,
 ) -> Model:
     """The networks of an agent, initialised from the streams `init/policy` and `init/value`.
 
@@ -116,6 +126,7 @@ def build_model(
         normalizer: applied to observations inside of the model; not copied.
         streams: named seeds. Global generators are left as they were.
         cfg: the learner's config, which changes nothing here; models of other families depend on it.
+        memory: the section `agent.memory`; None: there is none, unless a user's module brings its own.
 
     Raises:
         ConfigError: an unsupported space, an impossible combination, or a user's module that does not fit.
@@ -124,10 +135,15 @@ def build_model(
     value = None if value_cfg is None else parse_value(value_cfg, policy_cfg)
     with preserved_globals():
         seed_globals(streams.seed_for("init/policy"))
-        network: TowerNetwork | UserNetwork
-        if policy.built_in:
+        network: PolicyNetwork
+        if policy.built_in and memory:
+            build = MemoryBuilder(observation_space, memory, streams)
+            network, head = build.network(policy_space, policy, value)
+        elif policy.built_in:
             network, head = _towers(observation_space, policy_space, policy, value, streams)
         else:
+            if memory:
+                raise own_memory_only(policy.network)
             network, head = build_user_network(observation_space, policy_space, policy_cfg, policy)
         seed_globals(streams.seed_for("init/value"))
         value_net = None
@@ -157,24 +173,11 @@ def _towers(
 ) -> tuple[TowerNetwork, Head]:
     """The built-in policy network; the value's tower is part of it where both share one encoder."""
     encoder = network_encoder(observation_space, policy, "agent.policy")
-    same = value is not None and _looks(value) == _looks(policy)
-    shared = encoder.has_images if policy.share_encoder == "auto" else policy.share_encoder
-    if policy.share_encoder is True and value is not None and not same:
-        raise ConfigError(
-            "one encoder cannot be shared by policy and value sections that ask for different ones.",
-            path="agent.policy.share_encoder",
-            hint="give both the same network, layout and encoders, or set share_encoder: false.",
-        )
     network, head = build_tower_network(encoder, policy_space, policy)
-    if shared and same and value is not None:
+    if value is not None and one_encoder(policy, value, auto=encoder.has_images):
         seed_globals(streams.seed_for("init/value"))
         network.critic = value_tower(encoder.out_dim, value, hidden_sizes(value, encoder))
     return network, head
-
-
-def _looks(cfg: NetworkConfig) -> tuple[Any, ...]:
-    """What decides a config's encoder."""
-    return cfg.network, cfg.layout, cfg.encoders, cfg.orthogonal
 
 
 def _refuse_second_value(section: Mapping[str, Any], policy: PolicyConfig) -> None:

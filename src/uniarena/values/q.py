@@ -15,6 +15,7 @@ from uniarena.nets.encoders import Encoder
 from uniarena.nets.inference import eval_mode
 from uniarena.nets.initialization import HIDDEN_GAIN, VALUE_GAIN, orthogonal_
 from uniarena.nets.leaves import example
+from uniarena.nets.memory import Memory, build_memory
 from uniarena.nets.mlp import MLP
 from uniarena.nets.noisy import make_noisy
 from uniarena.nets.tower import NetworkConfig, hidden_sizes, network_encoder
@@ -27,6 +28,7 @@ from uniarena.values.distributional import (
     Quantiles,
     ReturnHead,
 )
+from uniarena.values.memory_model import own_memory_only
 
 WHERE = "agent.policy"
 
@@ -92,7 +94,7 @@ class Streams(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Encoder → torso → (⊙ embedded fractions) → streams.
+    """Encoder → (memory) → torso → (⊙ embedded fractions) → streams.
 
     Args:
         encoder: observations to features: built in, or a user's module that gives `[..., A·K]` at once.
@@ -100,9 +102,10 @@ class QNetwork(nn.Module):
         streams: the last layers.
         head: what the outputs mean.
         embedding: of the fractions at which drawn quantiles are asked for; None: there are none.
+        memory: of the rows before; None: there is none.
 
     Attributes:
-        encoder, torso, streams, head, embedding: as given.
+        encoder, torso, streams, head, embedding, memory: as given.
     """
 
     gives_value = False  # beside the action parameters, as policy networks may
@@ -114,18 +117,30 @@ class QNetwork(nn.Module):
         streams: Streams,
         head: ReturnHead,
         embedding: CosineEmbedding | None = None,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__()
         self.encoder, self.torso, self.streams = encoder, torso, streams
-        self.head, self.embedding = head, embedding
+        self.head, self.embedding, self.memory = head, embedding, memory
 
     def forward(self, obs: Tree, fractions: Tensor | None = None) -> Tensor:
-        """(Normalised) observations `[..., *leaf shape]` → `[..., A, K]`.
+        """(Normalised) observations `[..., *leaf shape]` → `[..., A, K]`; with memory, as if episodes began.
 
         Args:
             fractions: `[..., K]`, for drawn quantiles; None: those that Q is the mean of.
         """
-        features = self.torso(self.encoder(obs))
+        return self.outputs(self.remember(obs)[0], fractions)
+
+    def remember(
+        self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
+    ) -> tuple[Tensor, Tree | None]:
+        """Observations of a row `[N, …]` or a sequence `[T, N, …]` → features `[…, F]`, and the state after it."""
+        features = self.encoder(obs)
+        return (features, None) if self.memory is None else self.memory(features, state, is_first)
+
+    def outputs(self, features: Tensor, fractions: Tensor | None = None) -> Tensor:
+        """Features of `remember` → `[..., A, K]`."""
+        features = self.torso(features)
         if self.embedding is None:
             return self.streams(features)
         if fractions is None:
@@ -133,19 +148,16 @@ class QNetwork(nn.Module):
         each = self.streams(features.unsqueeze(-2) * self.embedding(fractions))  # [..., K, A, 1]
         return each.squeeze(-1).transpose(-1, -2)
 
-    def q(self, obs: Tree) -> Tensor:
-        """Expected returns `[..., A]`."""
-        return self.head.q(self(obs))
-
     def params(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
-    ) -> tuple[Tensor, None]:
-        """As a policy's network: Q `[..., A]`, and no memory."""
-        return self.q(obs), None
+    ) -> tuple[Tensor, Tree | None]:
+        """As a policy's network: Q `[..., A]`, and the state after the row."""
+        features, state = self.remember(obs, state, is_first)
+        return self.head.q(self.outputs(features)), state
 
-    def initial_state(self, count: int) -> None:
-        """No memory."""
-        return None
+    def initial_state(self, count: int) -> Tree | None:
+        """The state of `count` fresh columns; None without memory."""
+        return None if self.memory is None else self.memory.initial_state(count)
 
 
 def build_q_network(
@@ -154,8 +166,9 @@ def build_q_network(
     policy_section: Mapping[str, Any],
     value_section: Mapping[str, Any] | None,
     cfg: QOptions,
+    memory: Mapping[str, Any] | None = None,
 ) -> QNetwork:
-    """The Q-network that two config sections and a learner's options ask for; draws from the global generator.
+    """The Q-network that config sections and a learner's options ask for; draws from the global generator.
 
     The last hidden layer is part of the streams where they are two, and follows the embedding of drawn quantiles.
 
@@ -173,13 +186,17 @@ def build_q_network(
     own = NetworkConfig(network=section.get("network", "mlp")).built_in
     net = parse(QNetworkConfig, section if own else split(QNetworkConfig, section)[0], WHERE)
     if not own:
+        if memory:
+            raise own_memory_only(net.network)
         return _user_network(observation_space, policy_space, section, net, cfg, head)
     encoder = network_encoder(observation_space, net, WHERE)
+    kept = build_memory(memory, encoder.out_dim) if memory else None
+    in_dim = encoder.out_dim if kept is None else kept.out_dim
     hidden = hidden_sizes(net, encoder)
     drawn = cfg.returns == "iqn"
     late = len(hidden) - 1 if hidden and (cfg.dueling or drawn) else len(hidden)
-    torso: nn.Module = MLP(encoder.out_dim, hidden[:late], net.activation)
-    width = hidden[late - 1] if late else encoder.out_dim
+    torso: nn.Module = MLP(in_dim, hidden[:late], net.activation)
+    width = hidden[late - 1] if late else in_dim
 
     def stream(outputs: int) -> MLP:
         return MLP(width, hidden[late:], net.activation, outputs)
@@ -191,7 +208,8 @@ def build_q_network(
         _orthogonal(torso, streams)
     if cfg.noisy:
         torso, streams = (make_noisy(part, cfg.noisy_sigma) for part in (torso, streams))  # type: ignore[assignment]
-    return QNetwork(encoder, torso, streams, head, CosineEmbedding(COSINES, width) if drawn else None)
+    embedding = CosineEmbedding(COSINES, width) if drawn else None
+    return QNetwork(encoder, torso, streams, head, embedding, kept)
 
 
 def build_return_head(cfg: QOptions) -> ReturnHead:
@@ -252,9 +270,9 @@ def _user_network(
     name, probe = type(body.module).__qualname__, example(observation_space, 3)
     if callable(getattr(body.module, "initial_state", None)):
         raise ConfigError(
-            f"{name} has memory (initial_state), which Q-networks cannot train yet.",
+            f"{name} has memory (initial_state), which Q-networks cannot train.",
             path=where,
-            hint="use a module without memory, or ppo.",
+            hint="use a built-in network with agent.memory, a module without memory, or ppo.",
         )
     with torch.no_grad(), eval_mode(body):
         out = body(probe)

@@ -65,7 +65,9 @@ def q_backprop(network: QNetwork) -> QBackprop | None:
     """The hand-written loss of a Q-network; None where it is more than an MLP that gives one number per action."""
     encoder, streams = network.encoder, network.streams
     plain = isinstance(encoder, Encoder) and encoder.identity and streams.value is None
-    if not (plain and network.embedding is None and type(network.head) is Expectation):
+    if not (
+        plain and network.embedding is None and network.memory is None and type(network.head) is Expectation
+    ):
         return None
     passes = backprop_of(torch.nn.Sequential(network.torso, streams.advantage))
     return None if passes is None else QBackprop(passes, encoder.keys[0])  # type: ignore[arg-type,index]

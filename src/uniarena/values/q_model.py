@@ -102,20 +102,21 @@ class FrozenQ(FrozenPolicy):
     def params(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
     ) -> tuple[Tensor, Tree | None]:
-        return self._acting(obs), None
+        return self._acting.step(obs, state, is_first)
 
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
     ) -> tuple[Tree, Tree | None]:
         mask = obs.get(MASK) if isinstance(obs, dict) else None
-        return self.head.mode(self._mean(obs), mask), None
+        q, state = self._mean.step(obs, state, is_first)
+        return self.head.mode(q, mask), state
 
 
 class FastQ:
     """A Q-network without gradients, in as few operations as it allows, on its live parameters.
 
     Plain layers are flattened, one way through the network per stream; what cannot be (drawn quantiles, users'
-    modules) is called as it is, in evaluation mode. Noisy layers are for the caller to replace.
+    modules, memory) is called as it is, in evaluation mode. Noisy layers are for the caller to replace.
 
     Args:
         network: the Q-network.
@@ -130,7 +131,7 @@ class FastQ:
         ways = [stream for stream in (streams.advantage, streams.value) if stream is not None]
         first = normalizer if self._identity else None
         flats = [flatten(nn.Sequential(network.torso, way), first) for way in ways]
-        able = network.embedding is None and isinstance(encoder, Encoder)
+        able = network.embedding is None and isinstance(encoder, Encoder) and network.memory is None
         self._flats: list[FlatMLP] = [flat for flat in flats if flat is not None] if able else []
         if len(self._flats) < len(ways):
             self._flats = []
@@ -141,6 +142,15 @@ class FastQ:
         if self._direct is not None:
             return self._direct(self._features(obs))
         return self.network.head.q(self.outputs(obs))
+
+    def step(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
+        """Q `[B, A]` and the state after the row; with memory also of sequences."""
+        if self.network.memory is None:
+            return self(obs), None
+        with eval_mode(self.network):
+            return self.network.params(
+                obs if self.normalizer is None else self.normalizer(obs), state, is_first
+            )
 
     def outputs(self, obs: Tree) -> Tensor:
         """Raw observations `[B, ...]` → `[B, A, K]`."""
@@ -161,7 +171,7 @@ class FastQ:
 
 
 class QModel(nn.Module):
-    """Policy and value of one Q-network; the interface of `Model`, without memory.
+    """Policy and value of one Q-network; the interface of `Model`.
 
     Args:
         policy: the greedy policy.
@@ -187,21 +197,22 @@ class QModel(nn.Module):
         return self.policy.normalizer
 
     def forward(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Output:
-        """The greedy distribution and its value, of raw observations `[N, ...]`."""
-        q, mask = self.q(obs), self.policy.mask(obs)
-        return Output(self.policy.head.dist(q, mask), _best(q, mask), None)
+        """The greedy distribution, its value and the state after, of raw observations `[N, ...]`."""
+        q, state = self.policy.params(obs, state, is_first)
+        mask = self.policy.mask(obs)
+        return Output(self.policy.head.dist(q, mask), _best(q, mask), state)
 
-    def q(self, obs: Tree) -> Tensor:
+    def q(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Tensor:
         """Q-values `[N, A]` of raw observations."""
-        return self.network.q(self.policy.inputs(obs))
+        return self.policy.params(obs, state, is_first)[0]
 
     def value(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Tensor:
         """max Q over legal actions, `[N]`."""
-        return _best(self.q(obs), self.policy.mask(obs))
+        return _best(self.q(obs, state, is_first), self.policy.mask(obs))
 
-    def initial_state(self, count: int) -> None:
-        """No memory."""
-        return None
+    def initial_state(self, count: int) -> Tree | None:
+        """The state of `count` fresh columns; None without memory."""
+        return self.network.initial_state(count)
 
 
 def build_q_model(
@@ -213,6 +224,7 @@ def build_q_model(
     streams: Streams,
     *,
     cfg: QOptions,
+    memory: Mapping[str, Any] | None = None,
 ) -> QModel:
     """The Q-network of an agent, initialised from the stream `init/value`.
 
@@ -223,13 +235,14 @@ def build_q_model(
         normalizer: applied to observations inside of the model; not copied.
         streams: named seeds. Global generators are left as they were.
         cfg: the learner's options: what outputs mean, dueling, noisy layers.
+        memory: the section `agent.memory`; None: there is none.
 
     Raises:
         ConfigError: actions that are not Discrete, contradicting sections, a user's module that does not fit.
     """
     with preserved_globals():
         seed_globals(streams.seed_for("init/value"))
-        network = build_q_network(observation_space, policy_space, policy_section, value_section, cfg)
+        network = build_q_network(observation_space, policy_space, policy_section, value_section, cfg, memory)
     assert isinstance(policy_space, spaces.Discrete)
     head = GreedyHead(policy_space)
     check_mask(observation_space, policy_space, head)

@@ -10,12 +10,13 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from uniarena.batch import Tree, tree_leaves
-from uniarena.config import Section, config, parse, split
+from uniarena.config import ConfigError, Section, config, parse, split
 from uniarena.nets.inference import eval_mode
 from uniarena.nets.initialization import VALUE_GAIN
 from uniarena.nets.leaves import example
 from uniarena.nets.tower import NetworkConfig, Tower, hidden_sizes, network_encoder
 from uniarena.nets.user_module import UserModule, column, find_class
+from uniarena.policies.policy import PolicyConfig
 
 WHERE = "agent.value"
 
@@ -71,6 +72,30 @@ def build_value(
 def value_tower(in_dim: int, cfg: NetworkConfig, hidden: tuple[int, ...]) -> Tower:
     """The tower from features to one value."""
     return Tower(in_dim, cfg, hidden, 1, VALUE_GAIN)
+
+
+def one_encoder(policy: PolicyConfig, value: ValueConfig, auto: bool) -> bool:
+    """Whether policy and value look at the observation through one encoder.
+
+    Args:
+        auto: what `share_encoder: auto` means.
+
+    Raises:
+        ConfigError: they should, and their sections ask for different ones.
+    """
+    same = _looks(value) == _looks(policy)
+    if policy.share_encoder is True and not same:
+        raise ConfigError(
+            "one encoder cannot be shared by policy and value sections that ask for different ones.",
+            path="agent.policy.share_encoder",
+            hint="give both the same network, layout and encoders, or set share_encoder: false.",
+        )
+    return same and (auto if policy.share_encoder == "auto" else policy.share_encoder)
+
+
+def _looks(cfg: NetworkConfig) -> tuple[Any, ...]:
+    """What decides a config's encoder."""
+    return cfg.network, cfg.layout, cfg.encoders, cfg.orthogonal
 
 
 def parse_value(section: Mapping[str, Any], policy_section: Mapping[str, Any]) -> ValueConfig:

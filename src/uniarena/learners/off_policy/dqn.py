@@ -17,13 +17,16 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import Batch, Tree
+from uniarena.config import ConfigError
 from uniarena.learners.base import Learner, Update
 from uniarena.learners.off_policy.dqn_config import DQNConfig
+from uniarena.learners.off_policy.sequences import Sequences
 from uniarena.nets.noisy import noisy_layers, redraw
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import greedy_action, of_action
 from uniarena.optim import Derived, Minimize, build_optimizer
 from uniarena.optim.past_targets import build_targets
+from uniarena.optim.targets import Target
 from uniarena.values.past_q import fast_targets
 from uniarena.values.q_backprop import q_backprop
 from uniarena.values.q_model import FastQ, QModel, build_q_model
@@ -33,7 +36,7 @@ class DQN(Learner):
     """Fits Q(s, a), or a distribution of the return, to r + d·max Q(s', ·) of a target network.
 
     Batches have `obs, action, reward, next_obs, discount` (γⁿ, 0 where terminated) and, if sampled by priority,
-    `weight`. Action masks inside of `next_obs` count in targets.
+    `weight`. Action masks inside of `next_obs` count in targets. Networks with memory learn from `sequences`.
     """
 
     Config: ClassVar[type] = DQNConfig
@@ -52,6 +55,16 @@ class DQN(Learner):
         named = network.named_parameters()
         self.optimizer = build_optimizer(named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate, part="value")
         self._noisy = noisy_layers(network, self.target)
+        self._sequences: Sequences | None = None
+        if network.memory is not None:
+            if not isinstance(self.target, Target):
+                raise ConfigError(
+                    "several target networks are for networks without memory.",
+                    path="learner.n_targets",
+                    hint="set it to 1, or remove agent.memory.",
+                )
+            self._sequences = Sequences(model, self.target, cfg, self._noisy)
+            self.records = ("state",) if network.memory.stored else ()  # type: ignore[misc]
         self._by_hand = q_backprop(network)
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes
         self._fast = FastQ(network, model.normalizer)
@@ -68,11 +81,13 @@ class DQN(Learner):
         priority = metrics.pop("surprise")
         metrics["td_error"] = priority.mean()
         metrics["learning_rate"] = self.optimizer.rate
-        return Update(metrics, priority)
+        return Update(metrics, priority if self._sequences is None else None)
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> Batch:
         """The batch with `target [N, M]`, and with `fractions` for the loss where quantiles are drawn."""
+        if self._sequences is not None:
+            return self._sequences.targets(batch, self.rng)
         (policy, head), rows = self._parts, batch.shape[0]
         mask = policy.mask(batch.next_obs)
         if self._by_hand is not None and mask is None and not self.cfg.double:
@@ -105,6 +120,8 @@ class DQN(Learner):
 
     def loss(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         """The loss of one batch with targets, its metrics, and `surprise [N]`."""
+        if self._sequences is not None:
+            return self._sequences.loss(batch)
         inputs, weight = self._parts[0].inputs(batch.obs), batch.get("weight")
         if self._by_hand is not None and self._by_hand.able:
             return self._by_hand.loss(inputs, batch.action, batch.target, weight, self.cfg.td_clip)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch
+from uniarena.batch import Batch, Tree
 from uniarena.config import ConfigError
 from uniarena.learners.on_policy.slots import Minibatches
 from uniarena.ops.statistics import Metrics, RunningMean, masked_mean
@@ -57,10 +57,10 @@ class NaturalStep:
         )
         self._whole = Minibatches(replace(cfg, batch_size=None, n_epochs=1), learner.rng)
 
-    def __call__(self, rows: Batch) -> Metrics:
-        """One update on rows `[T, B]` with their targets."""
+    def __call__(self, rows: Batch, states: Tree | None = None) -> Metrics:
+        """One update on rows `[T, B]` with their targets; `states` of a policy with memory, before every sequence."""
         learner, loss = self.learner, self.learner.loss
-        (batch,) = self._whole(rows)
+        (batch,) = self._whole(rows, states)
         natural = learner.optimizer.torch
         natural.region = self._region(batch)
         found = learner.minimize(
@@ -71,7 +71,7 @@ class NaturalStep:
         found |= {"kl": after["kl"], "clamped_fraction": after["clamped_fraction"]}
         found["step_share"] = torch.tensor(natural.taken)
         mean = RunningMean()
-        for part in learner.minibatches(rows):
+        for part in learner.minibatches(rows, states):
             own = learner.minimize(
                 lambda rows: loss.value(loss.out(rows).value, rows), part, learner.value_optimizer
             )

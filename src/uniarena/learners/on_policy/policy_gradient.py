@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, Rollout
+from uniarena.batch import Batch, Rollout, Tree
 from uniarena.config import ConfigError
 from uniarena.learners.base import Learner, Update
 from uniarena.learners.on_policy.config import PolicyGradientConfig
@@ -36,8 +36,8 @@ from uniarena.optim import Minimize, build_optimizer
 class PolicyGradient(Learner):
     """Ascends the (clipped) policy-gradient surrogate of each rollout for some epochs of minibatches.
 
-    Where rollouts carry a recurrent `state`, minibatches are time-major sequences, and the model is called as
-    `model(obs [L, N, …], state before the first row [N, …], is_first [L, N])`.
+    With memory, minibatches are time-major sequences, and the model is called as `model(obs [L, N, …], state before the
+    first row [N, …], is_first [L, N])`: gradients go back to the beginning of a sequence (truncated backpropagation).
     """
 
     Config: ClassVar[type] = PolicyGradientConfig
@@ -80,8 +80,9 @@ class PolicyGradient(Learner):
 
     def update(self, rollout: Rollout) -> Update:
         rows, summary = self.targets(rollout)
+        states = self.minibatches.states_before(self.model, rollout)
         self.train()
-        found = self._epochs(rows) if self._natural is None else self._natural(rows)
+        found = self._epochs(rows, states) if self._natural is None else self._natural(rows, states)
         adaptive = self.optimizer if self._natural is None else self._natural.value_optimizer
         rates = {"learning_rate": adaptive.lr, "ent_coef": self.ent_coef}
         rates |= {} if self.cfg.clip == "none" else {"clip_range": self.clip_range}
@@ -89,11 +90,11 @@ class PolicyGradient(Learner):
         exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in rates.items()}
         return Update(summary | found | exact)
 
-    def _epochs(self, rows: Batch) -> Metrics:
+    def _epochs(self, rows: Batch, states: Tree | None) -> Metrics:
         """Passes over the rows, until they are done or the constraint ends them."""
         mean, watch, epochs = RunningMean(), self.constraint, self.cfg.n_epochs
         watch.begin()
-        for epoch in self.minibatches.passes(rows):
+        for epoch in self.minibatches.passes(rows, states):
             stop = False
             for batch in epoch:
                 clip_range = self.clip_range
@@ -130,16 +131,17 @@ class PolicyGradient(Learner):
             advantage = standardize(advantage, rows.valid)
         rows = rows.replace(advantage=advantage, target=target, value=value)
         if self.loss.atoms:
-            rows = rows.replace(atom_log_prob=self._atom_log_prob(rows))
+            rows = rows.replace(atom_log_prob=self._atom_log_prob(rows, rollout.start.get("state")))
         names = ["obs", "action", "advantage", "target", self.loss.old, "valid", "is_first"]
         names += ["value"] if self.cfg.value_clip is not None else []
-        return rows.select(*names, *(["state"] if "state" in rows else [])), summary
+        return rows.select(*names), summary
 
-    def _atom_log_prob(self, rows: Batch) -> Tensor:
+    def _atom_log_prob(self, rows: Batch, state: Tree | None) -> Tensor:
         """[T, B, A] under the policy before the update: the behaviour policy, where sampling does not lag."""
+        if state is not None:
+            return self.loss.log_prob(self.model(rows.obs, state, rows.is_first).dist, rows.action)
         flat = rows.flatten()
-        dist = self.model(flat.obs, *((flat.state, flat.is_first) if "state" in flat else ())).dist
-        return self.loss.log_prob(dist, flat.action).unflatten(0, rows.shape)
+        return self.loss.log_prob(self.model(flat.obs).dist, flat.action).unflatten(0, rows.shape)
 
 
 def _head(model: Any) -> Any:

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, tree_map
+from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.ops.returns import gae, monte_carlo, n_step
 
@@ -42,23 +43,25 @@ class Minibatches:
         self.generator = generator
         self._told = False
 
-    def __call__(self, rows: Batch) -> Iterator[Batch]:
+    def __call__(self, rows: Batch, states: Tree | None = None) -> Iterator[Batch]:
         """Minibatches of all epochs, one after the other; see `passes`."""
-        return chain.from_iterable(self.passes(rows))
+        return chain.from_iterable(self.passes(rows, states))
 
-    def passes(self, rows: Batch) -> Iterator[Iterator[Batch]]:
+    def passes(self, rows: Batch, states: Tree | None = None) -> Iterator[Iterator[Batch]]:
         """The minibatches of each epoch from rows `[T, B]`.
+
+        Args:
+            states: of a policy with memory, as `states_before` gives them.
 
         Returns:
             an iterator over epochs, each one over its minibatches:
-            valid rows `[N]`, evenly spread where they do not divide (said if the first ones do not). Where rows hold a
-            recurrent `state`: time-major sequences `[L, N]` of about `batch_size` rows; rows that are not valid stay in
-            place there, flagged by `valid`, since the state runs through them, and `state[0]` is the one that
-            was recorded before each sequence.
+            valid rows `[N]`, evenly spread where they do not divide (said if the first ones do not). With `states`:
+            time-major sequences `[L, N]` of about `batch_size` rows; rows that are not valid stay in place there,
+            flagged by `valid`, since the state runs through them, and `state[0]` is the one before each sequence.
         """
-        if "state" in rows:
+        if states is not None:
             pieces = rows.sequences(min(self.length, len(rows)))
-            return (self._sequences(pieces) for _ in range(self.epochs))
+            return (self._sequences(pieces, states) for _ in range(self.epochs))
         rows = rows.select_valid().without("valid", "is_first")
         count = len(rows)
         size = self.size or max(1, count)
@@ -72,13 +75,34 @@ class Minibatches:
             )
         return (rows.minibatches(size, 1, self.generator) for _ in range(self.epochs))
 
-    def _sequences(self, pieces: Batch) -> Iterator[Batch]:
+    def states_before(self, model: Any, rollout: Rollout) -> Tree | None:
+        """The state before every sequence, `[B · ⌈T / L⌉, …]` in the order of `Batch.sequences`; None without memory.
+
+        Those after the first one are what the model, as it is now, makes of the rows before them.
+        """
+        if "state" not in rollout.start:
+            return None
+        rows, state = rollout.rows.select("obs", "is_first"), rollout.start.state
+        length, found = min(self.length, rollout.T), [state]
+        with torch.no_grad():
+            for start in range(0, rollout.T - length, length):
+                part = rows[start : start + length]
+                state = model(part.obs, state, part.is_first).state
+                found.append(state)
+        return found[0] if len(found) == 1 else tree_map(lambda *leaves: torch.cat(leaves), *found)
+
+    def _sequences(self, pieces: Batch, states: Tree) -> Iterator[Batch]:
         length, count = pieces.shape
         columns = count if self.size is None else max(1, self.size // length)
         # Sequences lead while they are shuffled: [N, length], and each part goes back to time-major.
         swapped = Batch(
-            (count,), {name: tree_map(lambda x: x.transpose(0, 1), pieces[name]) for name in pieces}
+            (count,),
+            {name: tree_map(lambda x: x.transpose(0, 1), pieces[name]) for name in pieces},
+            state=states,
         )
         for part in swapped.minibatches(columns, 1, self.generator):
-            fields = {name: tree_map(lambda x: x.transpose(0, 1), part[name]) for name in part}
+            fields = {
+                name: tree_map(lambda x: x.transpose(0, 1), part[name]) for name in part if name != "state"
+            }
+            fields["state"] = tree_map(lambda x: x.expand(length, *x.shape), part.state)
             yield Batch((length, len(part)), fields)
