@@ -1,5 +1,6 @@
 """When checkpoints are written, which are kept, and what happens when the disk refuses."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,7 @@ def test_a_safety_checkpoint_is_written_after_ten_minutes_and_replaced_by_the_ne
 
 
 def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     trainer = FakeTrainer(Checkpoint(every_env_steps=500), run_dir=tmp_path).start()
     trainer.iterate()
     trainer.end("interrupted")
