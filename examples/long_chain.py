@@ -6,6 +6,8 @@ visited seldom leads on.
 
     uniarena train examples/long_chain.yaml
     uniarena train examples/long_chain.yaml agent.intrinsic=null
+
+Run both:  python examples/long_chain.py
 """
 
 from __future__ import annotations
@@ -20,38 +22,47 @@ from gymnasium import spaces
 
 import uniarena
 
-CELLS = 40
 CRUMB = 0.001
 
 
 class LongChain(gym.Env[np.int64, np.int64]):
     """Action 1 leads one cell on, action 0 one back; the observation is the cell."""
 
-    observation_space = spaces.Discrete(CELLS)
-    action_space = spaces.Discrete(2)
+    def __init__(self, cells: int = 40) -> None:
+        self.observation_space = spaces.Discrete(cells)
+        self.action_space = spaces.Discrete(2)
+        self.cells, self.cell, self.time = cells, 0, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.int64, dict[str, Any]]:
         super().reset(seed=seed)
-        self.cell, self.time = 0, CELLS + 10
+        self.cell, self.time = 0, self.cells + 10
         return np.int64(self.cell), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         stayed = self.cell == 0 and action == 0
         self.cell = max(0, self.cell + (1 if action == 1 else -1))
         self.time -= 1
-        there = self.cell == CELLS - 1
+        there = self.cell == self.cells - 1
         reward = CRUMB * stayed + float(there)
         return np.int64(self.cell), reward, there, self.time == 0 and not there, {}
 
 
-def main() -> None:
-    story = Path(__file__).with_suffix(".yaml")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, overrides in (("with counts", []), ("without", ["agent.intrinsic=null"])):
-            here = ["environment.id=long_chain:LongChain"]  # this file, as its own folder sees it
-            result = uniarena.train(story, [*here, *overrides], run_dir=Path(folder) / name, quiet=True)
-            assert result.eval is not None
-            print(f"{name}: a return of {result.eval.return_mean:.2f}")
+def main(env_steps: int = 100_000, cells: int = 40) -> tuple[float, float]:
+    """Train with counts and without; prints and returns the two evaluated returns (1 at the end, 0.05 for crumbs)."""
+    returns = []
+    for name, counts in (("with counts", {}), ("without", {"agent": {"intrinsic": None}})):
+        changes = {
+            "environment": {"id": LongChain, "kwargs": {"cells": cells}},
+            "training": {"total_timesteps": env_steps},
+            **counts,
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            story = Path(__file__).with_suffix(".yaml")
+            result = uniarena.train([story, changes], run_dir=Path(folder) / "run", quiet=True)
+        assert result.eval is not None
+        returns.append(result.eval.return_mean)
+        print(f"{cells} cells, {name}: {result.eval}")
+    return returns[0], returns[1]
 
 
 if __name__ == "__main__":

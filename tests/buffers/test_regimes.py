@@ -35,7 +35,7 @@ def test_a_buffer_of_the_other_regime_is_refused(learner: str, buffer: str) -> N
     ],
 )
 def test_numbers_and_both_ends_of_schedules_have_bounds(section: dict[str, Any], path: str) -> None:
-    with pytest.raises(ConfigError, match="at least 0") as caught:
+    with pytest.raises(ConfigError, match=r"at\s+least 0") as caught:
         Agent.assemble(make_env(CounterEnv), section)
     assert caught.value.path == path
 

@@ -12,6 +12,7 @@ import torch
 import uniarena
 from tests.callbacks.fake_trainer import FakeTrainer
 from uniarena.config import ConfigError, parse
+from uniarena.trainer import events
 from uniarena.trainer.callbacks.early_stop import EarlyStop, EarlyStopConfig
 
 
@@ -160,7 +161,7 @@ def test_the_best_agent_travels_in_the_state() -> None:
     second = EarlyStop(fall=0.5, restore_best=True)
     second.load_state_dict(copy.deepcopy(first.state_dict()))
     trainer.callbacks[1] = second
-    trainer._listeners = trainer._find_listeners()
+    trainer._listeners = events.listeners(trainer.callbacks)
     trainer.fit(320)
     trainer.close()
     state = trainer.agent.model.state_dict()

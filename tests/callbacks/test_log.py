@@ -349,5 +349,5 @@ def test_rows_are_on_disk_at_once(tmp_path: Path) -> None:
 
 def test_resources_measure_from_the_second_reading_on() -> None:
     resources = Resources()
-    assert set(resources.read()) == {"system/memory_mib"}
-    assert set(resources.read()) == {"system/memory_mib", "system/cpu_percent"}
+    assert set(resources.read()) == {"system/memory_mib", "system/load"}
+    assert set(resources.read()) == {"system/memory_mib", "system/load", "system/cpu_percent"}

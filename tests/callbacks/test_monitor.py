@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 
 import uniarena
+from tests.cases.test_spaces import ACTIONS, OBSERVATIONS, PLAIN
 from tests.docs.pages import ROOT, codes, rows
+from tests.fakes.envs import SpaceEnv
 from uniarena.batch import Batch
 from uniarena.trainer.callbacks.monitor import Monitor
 from uniarena.trainer.health import FAMILIES, FIGURES, TOPICS, experience, networks
@@ -76,6 +79,45 @@ def test_every_learner_has_many_figures_and_all_are_explained(name: str, least: 
     assert len(health) >= least and health <= FIGURES.keys()
     assert all(any(figure.startswith(prefix) for figure in found) for prefix in FAMILIES)
     assert all(math.isfinite(row[figure]) for row in seen for figure in health & row.keys())
+
+
+@pytest.mark.parametrize("learner", ["ppo", "dqn"])
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+def test_any_observation_is_looked_at(kind: str, learner: str, caplog: pytest.LogCaptureFixture):
+    look(SpaceEnv(OBSERVATIONS[kind]), learner, caplog)
+
+
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*Getting the length:UserWarning")
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_any_action_is_looked_at(kind: str, caplog: pytest.LogCaptureFixture):
+    look(SpaceEnv(PLAIN, ACTIONS[kind]), "ppo", caplog)
+
+
+def look(spec: Any, learner: str, caplog: pytest.LogCaptureFixture) -> None:
+    fields = {"n_steps": 8, "n_epochs": 1} if learner == "ppo" else {"learning_starts": 8, "batch_size": 8}
+    parts = {"buffer": {"capacity": 100}} if learner == "dqn" else {}
+    env = uniarena.make_env(lambda: copy.deepcopy(spec), num_envs=2)
+    agent = uniarena.Agent.assemble(env, {"type": learner, **fields}, SMALL, parts=parts)
+    keep = Keep()
+    trainer = uniarena.Trainer(agent, env, callbacks=[Monitor(every_env_steps=16), keep])
+    trainer.fit(48)
+    trainer.close()
+    assert "health/reward_mean" in keep.seen[-1]
+    assert not [record.message for record in caplog.records if "figures" in record.message]
+
+
+def test_a_look_that_fails_is_said_once_and_ends_nothing(caplog: pytest.LogCaptureFixture):
+    monitor = Monitor(every_env_steps=16)
+    monitor._look = lambda trainer: 1 / 0  # type: ignore[assignment,method-assign,return-value]
+    env = uniarena.make_env("CartPole-v1", num_envs=2)
+    trainer = uniarena.Trainer(
+        uniarena.Agent.assemble(env, {"type": "ppo", "n_steps": 8}), env, callbacks=[monitor]
+    )
+    trainer.fit(64)
+    trainer.close()
+    assert trainer.counters.env_steps == 64
+    assert sum("health figures fail" in record.message for record in caplog.records) == 1
 
 
 def test_ppo_reports_more_than_twenty_named_figures(tmp_path: Path):

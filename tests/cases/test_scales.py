@@ -190,7 +190,7 @@ def test_the_ends_of_the_discount(gamma: float):
 
 def test_a_wild_learning_rate_ends_by_name_and_not_in_nan():
     with pytest.raises(NonFiniteError, match=r"log_std.*learner\.learning_rate"):
-        train(lambda: Numbers(box=True), 640, learning_rate=1e10, max_grad_norm=None)
+        train(lambda: Numbers(box=True), 640, learning_rate=1e6, max_grad_norm=None)
 
 
 def test_what_is_not_finite_is_written_as_plain_json(tmp_path: Path):

@@ -38,7 +38,7 @@ OBSERVATIONS: dict[str, spaces.Space] = {
     "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Box(-1, 1, (2,)))),
     "tuple of one": spaces.Tuple((spaces.Box(-1, 1, (2,)),)),
     "keys out of order": spaces.Dict([("z", spaces.Discrete(2)), ("a", spaces.Box(-1, 1, (1,)))]),
-    "keys with dots": spaces.Dict({"a.b": PLAIN, "a": spaces.Dict({"b": spaces.Discrete(3)})}),
+    "keys with dots": spaces.Dict({"a.c": PLAIN, "a": spaces.Dict({"b": spaces.Discrete(3)})}),
     "keys like ours": spaces.Dict({"obs": PLAIN, "reward": spaces.Discrete(2), "shape": spaces.Discrete(2)}),
 }
 ACTIONS: dict[str, spaces.Space] = {

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from examples import (
     bit_flip,
+    curriculum,
+    long_chain,
     neighbours,
     own_callback,
     own_environment,
@@ -54,6 +56,18 @@ def test_a_key_value_memory_recalls_what_an_mlp_cannot_know(capsys: pytest.Captu
     torch.set_num_threads(1)
     memory, nothing = recall.main(16_384, gap=4)
     assert memory > 0.9 > 0.5 > nothing and "gap of 4, no memory" in capsys.readouterr().out
+
+
+def test_a_curriculum_opens_what_stays_shut_without(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    plain, taught = curriculum.main(32_768, locks=14)
+    assert taught > 0.9 > plain and "14 locks" in capsys.readouterr().out
+
+
+def test_counts_lead_along_a_chain_that_a_crumb_keeps_one_from(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    counted, plain = long_chain.main(40_960, cells=30)
+    assert counted > 0.9 > 0.1 > plain and "without" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):

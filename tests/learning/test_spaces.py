@@ -94,7 +94,12 @@ def test_float64_pendulum(learner: str):  # case B17: the environment asserts dt
 @each_learner
 def test_nested_observation_with_normalisation_and_its_file(learner: str, tmp_path: Path):  # case B20
     wrappers = ("normalize_observation",)
-    settings = {"ppo": {"learning_rate": 1e-3, "n_epochs": 4}, "a2c": {"learning_rate": 3e-4}}[learner]
+    rates = {
+        "ppo": {"learning_rate": 1e-3, "n_epochs": 4},
+        "a2c": {"learning_rate": 3e-4},
+        "trpo": {"learning_rate": 1e-3},
+    }
+    settings = rates[learner]
     agent = learn(tasks.NestedTask, learner, 3072, wrappers=wrappers, **settings)
     assert score(agent, tasks.NestedTask, wrappers=wrappers).return_mean > 0.75  # chance: 0.25
     moments = agent.normalizer.moments  # of `sensors.pos` alone: neither pixels nor symbols are touched

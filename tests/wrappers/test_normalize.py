@@ -18,7 +18,7 @@ from uniarena.envs.wrappers.normalize import (
 
 def test_declarations_are_seen_from_any_wrapper_further_out():
     declared = NormalizeObservation(Columns(), NormalizeObservationConfig(clip=5.0))
-    observation = {"clip": 5.0, "epsilon": 1e-8, "skip": ()}
+    observation = {"clip": 5.0, "epsilon": 1e-8, "skip": (), "statistics": "welford", "decay": 0.99}
     assert FrameStack(declared, FrameStackConfig()).normalization == {"observation": observation}
     both = NormalizeReward(FrameStack(declared, FrameStackConfig()), NormalizeRewardConfig(gamma=0.9))
     reward = {"clip": 10.0, "epsilon": 1e-8, "gamma": 0.9}

@@ -24,6 +24,7 @@ from uniarena.config import (
     to_mapping,
 )
 from uniarena.config.section import REDACTED, plain
+from uniarena.optim import ScheduleConfig
 from uniarena.registry import lookup
 from uniarena.run.folder import CONFIG, saved_changes, saved_config
 
@@ -57,10 +58,21 @@ def filled(exp: Experiment) -> dict[str, Any]:
 def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
     """A component's keys, all of them; `shown` is what a dump shows of the section, without secrets."""
     cfg = component(kind, section, kind)[1]
-    whole = {} if cfg is None else plain(as_mapping(cfg))
+    whole = {} if cfg is None else _plainly(plain(as_mapping(cfg)))
     hidden = {key: value for key, value in shown.items() if value == REDACTED}
     name = shown.get("type", section.get("type"))
     return {**({"type": name} if name is not None else {}), **whole, **hidden}
+
+
+def _plainly(value: Any) -> Any:
+    """Plain data whose schedules have a type, both ends, and of the rest what is not the default."""
+    if isinstance(value, Mapping) and is_schedule(value):
+        usual = plain(as_mapping(ScheduleConfig(type=value["type"], start=value["start"], end=value["end"])))
+        kept = ("type", "start", "end")
+        return {key: entry for key, entry in value.items() if key in kept or entry != usual.get(key)}
+    if isinstance(value, Mapping):
+        return {key: _plainly(entry) for key, entry in value.items()}
+    return [_plainly(entry) for entry in value] if isinstance(value, list) else value
 
 
 def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:

@@ -135,7 +135,7 @@ def _answers(agent: Any, obs: Any) -> tuple[np.ndarray | None, list[str]]:
         mode = dist.mode()
     if not isinstance(mode, Tensor) or not mode.is_floating_point():
         return None, []
-    mode = mode.flatten(1)
+    mode = mode.reshape(len(mode), -1)
     return mode.cpu().numpy(), [f"mean of action {k}" for k in range(mode.shape[-1])]
 
 

@@ -8,7 +8,7 @@ from uniarena.config import config
 from uniarena.learners.base import Preset
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
-from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, ScheduleConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig
 
 
 @config
@@ -48,7 +48,7 @@ class TRPOConfig(PolicyGradientConfig):
     policy_step: Literal["gradient", "natural"] = "natural"
     target_kl: float | None = 0.01  # largest KL of a step
     clip: Literal["none", "hard", "dual"] = "none"
-    learning_rate: float | ScheduleConfig = 1e-3  # of the value
+    learning_rate: LearningRate = 1e-3  # of the value
     batch_size: int | None = 128
     max_grad_norm: GradNorm = None
 

@@ -42,7 +42,7 @@ class Monitor:
         self._env_steps = self._updates = 0  # when the last iteration ended
         self._moves: networks.Moves | None = None
         self._centre: torch.Tensor | None = None
-        self._blind = not self.cfg.networks
+        self._blind, self._failed = not self.cfg.networks, False
 
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
         self._moves = networks.Moves(trainer.agent.model.named_parameters())
@@ -51,7 +51,7 @@ class Monitor:
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         every, before = self.cfg.every_env_steps, self._env_steps
         if trainer.counters.env_steps // every > before // every and trainer.rollout is not None:
-            figures = self._look(trainer)
+            figures = self._tried(trainer)
             trainer.metrics.update({name: value for name, value in figures.items() if value == value})
         self._mark(trainer)
 
@@ -62,6 +62,21 @@ class Monitor:
             self._moves.mark()
         normalizer = trainer.agent.normalizer
         self._centre = None if normalizer is None else normalizer.centre.clone()
+
+    def _tried(self, trainer: Any) -> dict[str, float]:
+        """Figures of this iteration. Whoever only looks must not end a run: what fails here is said once."""
+        try:
+            return self._look(trainer)
+        except Exception as error:
+            if not self._failed:
+                _log.warning(
+                    "health figures fail, training goes on: %s: %s",
+                    type(error).__name__,
+                    error,
+                    exc_info=True,
+                )
+            self._failed = True
+            return {}
 
     def _look(self, trainer: Any) -> dict[str, float]:
         found = self._of_updates(trainer)

@@ -26,10 +26,11 @@ def of_observations(obs: Tree, valid: Tensor, normalizer: ObservationNormalizer 
         obs: raw, `[T, B, …]`; leaves of three dimensions a row, as images have, are left out.
         valid: `[T, B]`.
     """
+    count = int(valid.sum())
     leaves = [
-        leaf[valid].flatten(1).float()
+        leaf[valid].reshape(count, -1).float()
         for path, leaf in tree_paths(obs, "obs")
-        if leaf.dim() < 5 and not path.endswith(MASK)
+        if count and leaf.dim() < 5 and leaf.numel() and not path.endswith(MASK)
     ]
     found: dict[str, float] = {}
     if leaves:
@@ -38,11 +39,11 @@ def of_observations(obs: Tree, valid: Tensor, normalizer: ObservationNormalizer 
         found["health/obs_min"], found["health/obs_max"] = float(low.min()), float(high.max())
         if len(entries) > 1:
             found["health/obs_still"] = float((low == high).float().mean())
-    if normalizer is not None:
+    if normalizer is not None and count:
         scaled = [
             (leaf[valid].abs() >= normalizer.clip).float().mean()
             for _, leaf in tree_paths(normalizer(obs), "obs")
-            if leaf.is_floating_point()
+            if leaf.is_floating_point() and leaf.numel()
         ]
         if scaled:
             found["health/obs_clipped"] = float(torch.stack(scaled).mean())
@@ -54,6 +55,8 @@ def of_actions(action: Tree, valid: Tensor, space: Any) -> dict[str, float]:
     if not isinstance(action, Tensor):
         return {}
     chosen = action[valid]
+    if not len(chosen):
+        return {}
     if isinstance(space, spaces.Discrete):
         counts = torch.bincount(chosen.flatten().long(), minlength=int(space.n)).cpu().numpy()
         return {"health/action_top_share": share_of_one(counts)}
