@@ -5,7 +5,6 @@ shown, and the action must be the value that went with it. Gradients reach back 
 than the gap: a key-value memory needs no more, since a fact lies in its slot as it was seen.
 
     uniarena train examples/recall.yaml                                        # solved
-    uniarena train examples/recall.yaml agent.memory=lstm                      # not solved
     uniarena train examples/recall.yaml agent.memory=null                      # an MLP: chance
 
 Run it:  python examples/recall.py
