@@ -14,6 +14,8 @@ KL_FACTOR, CLIPPED = 1.5, 0.6
 """An update went too far where KL exceeds this many clip ranges, or this share of ratios is clipped."""
 TIMID, IDLE = 2e-4, 2e-5
 """KL of a whole update below which nothing is learned: where the return does not rise, and in any case."""
+MOVED = 0.02
+"""KL of a whole update that is not timid: a policy that has moved so far and stands still now is spent."""
 
 
 def kl_too_high(table: Table, setup: Setup) -> Finding | None:
@@ -53,7 +55,7 @@ def updates_too_timid(table: Table, setup: Setup) -> Finding | None:
     """Updates hardly change the policy, from the beginning on."""
     early = table.series("health/kl_update").part(0.0, 0.5)
     if setup.on_policy:
-        if len(early) < 2:
+        if len(early) < 2 or float(early.values.max()) > MOVED:
             return None
         level, bound = early.median(), IDLE if thrives(table) else TIMID
         what = "KL between the policies before and after an update"
