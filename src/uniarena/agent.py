@@ -202,7 +202,6 @@ class Agent:
             bound = self.learner.minimize.max_grad_norm
             if isinstance(bound, Mapping) and hasattr(bonus, "minimize"):
                 bonus.minimize.max_grad_norm = bound.get("intrinsic")
-                bonus.minimize.max_grad_norm = bound.get("intrinsic")
             found.append(bonus.to(self.device))
         return found
 

@@ -156,6 +156,7 @@ CASES = [
         "is not a network of its own here",
         "write agent.memory: lstm",
     ),
+    ("curriculum: {start: 0}", 3, "curriculum", "it is a callback", "type: curriculum"),
     ("agent: {intrinsic: {module: NGU}}", 3, "agent.intrinsic.module", "comes with a later version", ""),
     ("agent: {world_model: {a: 1}}", 3, "agent.world_model", "come with a later version", "leave it out"),
     ("learner: {type: APPO}", 3, "learner.type", "APPO comes with a later version; this one has a2c, ", ""),

@@ -178,7 +178,7 @@ def evaluate(
     document: dict[str, Any] = {"eval": runs.figures(result)}
     lines = [_evaluated(result)]
     if video:
-        files = runs.record(run, min(episodes, 3), **mode)
+        files = runs.record(run, min(episodes, runs.VIDEOS), **mode)
         document["videos"] = [str(file) for file in files]
         lines += [f"video: {file}" for file in files]
     return Answer(document, "\n".join(lines))

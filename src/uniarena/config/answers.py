@@ -17,16 +17,13 @@ def _squashed(names: str) -> set[str]:
 
 
 _WANDB, _MLFLOW = "Weights & Biases logging comes", "MLflow logging comes"
-_STAGES, _CURRICULA = "training in several stages comes", "curricula come"
+_STAGES = "training in several stages comes"
 
 # Key path → what is planned there.
 _LATER = {
     "stages": _STAGES,
     "stage": _STAGES,
     "training.stages": _STAGES,
-    "curriculum": _CURRICULA,
-    "training.curriculum": _CURRICULA,
-    "environment.curriculum": _CURRICULA,
     "opponents": "self-play comes",
     "multi_agent": "multi-agent training comes",
     "environment.multi_agent": "multi-agent training comes",
@@ -71,8 +68,11 @@ _BY_SIZE = "the minibatch is given by its size"
 _IN_PLACE = "a schedule stands where the value would"
 _LINEAR = "learner.learning_rate: {type: linear, start: 3e-4, end: 0}"
 _BUNDLE = ("bundles several steps", "write preprocess_image, frame_stack and clip_reward")
+_CURRICULUM = ("it is a callback", "write callbacks: [{type: curriculum, start: 0, end: 1}]")
 _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
+    "": {"curriculum": _CURRICULUM},
     "training": {
+        "curriculum": _CURRICULUM,
         "epochs": (
             "it could be passes over a batch or turns of the loop",
             "write learner.n_epochs or training.total_timesteps",
@@ -126,6 +126,7 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "environment": {
+        "curriculum": _CURRICULUM,
         "normalize": (
             "normalisation is a wrapper",
             "write wrappers: [normalize_observation, normalize_reward]",

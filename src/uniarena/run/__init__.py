@@ -5,12 +5,13 @@ from uniarena.run.examining import doctor
 from uniarena.run.plotting import plot
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
-from uniarena.run.saved import evaluate, export, record
+from uniarena.run.saved import VIDEOS, evaluate, export, record
 from uniarena.run.seeds import is_of_seeds, resume_seeds, train_seeds
 from uniarena.run.training import read, resume, train
 from uniarena.run.verify import Verdict, verify
 
 __all__ = [
+    "VIDEOS",
     "Comparison",
     "NothingToDo",
     "Result",

@@ -365,11 +365,11 @@ class LocalSampler:
         self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
         if state["env"] is None:
-            self._set_all(state["reset_with"])
+            self._set_all(state.get("reset_with", {}))  # checkpoints of before tell of no attributes
             self._reset()
-            self._set_all(state["attributes"])
+            self._set_all(state.get("attributes", {}))
             return
-        self._set_all(state["attributes"])
+        self._set_all(state.get("attributes", {}))
         self.env.load_state_dict(state["env"])
         home = self.env.device
         self._obs = tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, Tensor) else leaf, state["obs"])
