@@ -29,7 +29,7 @@ from uniarena.explorers.bonuses.sampled import learned, refuse_rollouts_only, re
 from uniarena.learners.base import Learner, Update, declared
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
-from uniarena.optim import Minimize
+from uniarena.optim import Minimize, build_precision
 from uniarena.registry import by_import_path, lookup
 from uniarena.seeding import Streams
 from uniarena.values.memory_model import as_argument
@@ -140,7 +140,8 @@ class Agent:
         model = kind.build_model(*spaces, *sections, self.normalizer, streams, cfg=cfg, **memory).to(
             self.device
         )
-        minimize = Minimize(declared(cfg, "max_grad_norm"))
+        precision = build_precision(declared(cfg, "precision"), self.device.type)
+        minimize = Minimize(declared(cfg, "max_grad_norm"), precision)
         return kind(model, cfg, minimize, streams.torch("minibatch")).to(self.device)
 
     def _build_explorer(self, section: Section) -> Explorer:

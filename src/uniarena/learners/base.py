@@ -28,7 +28,7 @@ class Update:
     priority: Tensor | None = None
 
 
-OPTIONAL: dict[str, Any] = {"n_epochs": 1, "train_batch_size": None, "max_grad_norm": None}
+OPTIONAL = {"n_epochs": 1, "train_batch_size": None, "max_grad_norm": None, "precision": "fp32"}
 """Fields of a learner's config that the loop goes by where they are declared, and what holds where not."""
 
 
@@ -105,7 +105,8 @@ class Learner(nn.Module, ABC):
     def get_extra_state(self) -> dict[str, Any]:
         """What `state_dict` holds beside the tensors of the networks."""
         optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        return {"optimizers": optimizers, "progress": self.progress, "rng": self.rng.get_state()}
+        own = {"optimizers": optimizers, "progress": self.progress, "rng": self.rng.get_state()}
+        return own | self.minimize.state_dict()
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Called by `load_state_dict`."""
@@ -113,6 +114,7 @@ class Learner(nn.Module, ABC):
             optimizer.load_state_dict(state["optimizers"][name])
         self.progress = float(state["progress"])
         self.rng.set_state(state["rng"])
+        self.minimize.load_state_dict(state)
 
 
 @dataclass(frozen=True)

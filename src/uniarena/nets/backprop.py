@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from uniarena.nets.ensemble import EnsembleLinear, EnsembleMLP
 from uniarena.nets.inference import plain_layers
+from uniarena.nets.precision import autocasting
 
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -43,7 +44,9 @@ class Backprop:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody needs the graph: a hook on a layer or a parameter; or a parameter is frozen."""
+        """Whether somebody needs the graph: a hook on a layer or a parameter, autocast; or a parameter is frozen."""
+        if autocasting():
+            return True
         for layer in self._layers:
             if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
                 return True

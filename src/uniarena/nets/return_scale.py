@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from uniarena.config import ConfigError
+from uniarena.nets.precision import widened
 
 LEAST_STD = 1e-8
 LEAST_SHARE = 1e-3
@@ -46,7 +47,8 @@ class ScaledLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., in]` → `[..., 1]`, in units of return."""
-        return F.linear(x, self.weight, self.bias) * self.std.to(x.dtype) + self.mean.to(x.dtype)
+        out = widened(F.linear(x, self.weight, self.bias))
+        return out * self.std.to(out.dtype) + self.mean.to(out.dtype)
 
     @torch.no_grad()
     def update(self, returns: Tensor, valid: Tensor | None = None) -> None:

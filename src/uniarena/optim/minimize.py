@@ -16,6 +16,7 @@ from uniarena.ops.statistics import Metrics
 from uniarena.optim.accumulation import cut, joined
 from uniarena.optim.clipping import Bound, check_parts, global_norm
 from uniarena.optim.optimizer import Optimizer
+from uniarena.optim.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class Minimize:
     Args:
         max_grad_norm: largest global L2 norm of the gradient, or of each part by name; longer ones are scaled down to
             it. None: no clipping.
+        precision: computes losses in fewer bits; None: in float32.
 
     Attributes:
         hook: called with a `LearnStep` between backward and clipping; None costs nothing.
@@ -101,9 +103,9 @@ class Minimize:
         left_out: whether a step was left out since this was last set to False.
     """
 
-    def __init__(self, max_grad_norm: Bound = None) -> None:
+    def __init__(self, max_grad_norm: Bound = None, precision: Precision | None = None) -> None:
         check_parts(max_grad_norm, "learner.max_grad_norm")
-        self.max_grad_norm = max_grad_norm
+        self.max_grad_norm, self.precision = max_grad_norm, precision
         self.hook: Callable[[LearnStep], None] | None = None
         self.react: React | None = None
         self.rng: torch.Generator | None = None
@@ -123,12 +125,14 @@ class Minimize:
         """
         sharp = optimizer.sharpness is not None
         drawn = self.rng.get_state() if sharp and self.rng is not None else None
-        metrics = _backward(loss_fn, batch, optimizer)
+        metrics = _backward(loss_fn, batch, optimizer, self.precision)
         gradients = optimizer.gradients()
         norm, good = global_norm(gradients), True
         size = float(norm)
         metrics["grad_norm"] = norm
         if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
+            if self._overflowed(metrics):
+                return metrics
             good = False
             if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
                 return metrics
@@ -137,10 +141,12 @@ class Minimize:
             if drawn is not None:
                 self.rng.set_state(drawn)  # type: ignore[union-attr]
             with optimizer.climbed(global_norm(gradients)):
-                above = _backward(loss_fn, batch, optimizer)
+                above = _backward(loss_fn, batch, optimizer, self.precision)
             gradients = optimizer.gradients()
             size = float(global_norm(gradients))
             if not math.isfinite(size):
+                if self._overflowed(metrics):
+                    return metrics
                 good, above["grad_norm"] = False, global_norm(gradients)
                 if not self._mended(_fault(above, gradients, batch), gradients, optimizer):
                     return metrics
@@ -155,9 +161,30 @@ class Minimize:
                 size = float(global_norm(gradients))
         optimizer.clip(gradients, size, self.max_grad_norm)
         optimizer.step()
+        if self.precision is not None:
+            self.precision.stepped()
+            metrics.update(self.precision.metrics(False))
         if good and self.bad_steps:
             self.bad_steps.pop(optimizer.names[0], None)
         return metrics
+
+    def _overflowed(self, metrics: Metrics) -> bool:
+        """Whether the gradients are too large only for the scale of a float16 loss; then there is no `grad_norm`."""
+        if self.precision is None or not self.precision.overflowed(float(metrics["loss"])):
+            return False
+        del metrics["grad_norm"]
+        metrics.update(self.precision.metrics(True))
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale of float16 losses, where there is one."""
+        scale = None if self.precision is None else self.precision.scale
+        return {} if scale is None else {"scale": scale.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` gave; a scale begins anew where another precision was saved."""
+        if self.precision is not None and self.precision.scale is not None and "scale" in state:
+            self.precision.scale.load_state_dict(state["scale"])
 
     def watch(self, **tensors: Tensor) -> None:
         """Look at what losses are about to be made of, such as values and advantages `[T, B]`, by name.
@@ -193,26 +220,33 @@ class Minimize:
 ADVICE = "Look for NaN or huge values in observations and rewards, or lower learner.learning_rate."
 
 
-def _backward(loss_fn: LossFn, batch: Any, optimizer: Optimizer) -> Metrics:
+def _backward(loss_fn: LossFn, batch: Any, optimizer: Optimizer, precision: Precision | None) -> Metrics:
     """The gradients of the batch, in the parameters; the metrics and `loss`."""
     parts = cut(batch, optimizer.accumulate)
     if len(parts) == 1:
-        loss, metrics = loss_fn(parts[0][0])
-        optimizer.zero_grad()
-        loss.backward()
-        return {**metrics, "loss": loss.detach()}
+        return _of_part(loss_fn, parts[0][0], optimizer, precision)
     found: list[Metrics] = []
     sums: dict[str, Tensor] = {}
     for part, share in parts:
-        loss, metrics = loss_fn(part)
-        optimizer.zero_grad()
-        loss.backward()
-        found.append({**metrics, "loss": loss.detach()})
+        found.append(_of_part(loss_fn, part, optimizer, precision))
         for name, gradient in optimizer.gradients().items():
             sums[name] = sums[name].add_(gradient, alpha=share) if name in sums else gradient * share
     for name, parameter in zip(optimizer.names, optimizer.parameters, strict=True):
         parameter.grad = sums.get(name)
     return joined(found, [share for _, share in parts])
+
+
+def _of_part(loss_fn: LossFn, part: Any, optimizer: Optimizer, precision: Precision | None) -> Metrics:
+    if precision is None:
+        loss, metrics = loss_fn(part)
+        optimizer.zero_grad()
+        loss.backward()
+    else:
+        with precision.autocast():
+            loss, metrics = loss_fn(part)
+        optimizer.zero_grad()
+        precision.backward(loss, optimizer)
+    return {**metrics, "loss": loss.detach()}
 
 
 def _fault(metrics: Metrics, gradients: dict[str, Tensor], batch: Any) -> NonFiniteError:

@@ -14,6 +14,7 @@ from uniarena.config import ConfigError, Section
 from uniarena.envs.spaces import describe
 from uniarena.nets.initialization import POLICY_GAIN
 from uniarena.nets.normalizer import ObservationNormalizer
+from uniarena.nets.precision import widened
 from uniarena.nets.tower import NetworkConfig, Tower, hidden_sizes, network_encoder
 from uniarena.policies.action_scale import ActionScale
 from uniarena.policies.deterministic import DeterministicHead
@@ -61,7 +62,7 @@ class ActorQModel(nn.Module):
     def dist(self, inputs: Tree, obs: Tree) -> Distribution:
         """The distribution from normalised observations; `obs`, not normalised, holds the action mask."""
         params, _ = self.policy.network.params(inputs)
-        return self.policy.head.dist(params, self.policy.mask(obs))
+        return self.policy.head.dist(widened(params), self.policy.mask(obs))
 
     def value(self, obs: Tree, action: Tree | None = None) -> Tensor:
         """Q of raw observations and of actions as the policy gives them: `[E, N]`, or `[E, N, outputs]`."""

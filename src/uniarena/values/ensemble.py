@@ -17,6 +17,7 @@ from uniarena.config import ConfigError
 from uniarena.nets.encoders import Encoder
 from uniarena.nets.ensemble import EnsembleMLP, frozen, orthogonal_members_
 from uniarena.nets.leaves import example
+from uniarena.nets.precision import widened
 from uniarena.nets.tower import hidden_sizes, network_encoder
 from uniarena.nets.user_module import UserModule, find_class
 from uniarena.values.value import ValueConfig
@@ -81,7 +82,7 @@ class QEnsemble(nn.Module):
             features = self.encoder(obs)
             x = features if action is None else torch.cat([features, action], dim=-1)
             q = self.body(x, generator, subset)
-        return q.squeeze(-1) if self.single else q
+        return widened(q.squeeze(-1) if self.single else q)
 
     def frozen(self) -> AbstractContextManager[None]:
         """Inside, no gradient into the critics is computed: how a policy's loss calls them."""

@@ -12,6 +12,7 @@ from uniarena.batch import Tree
 from uniarena.config import ConfigError
 from uniarena.envs.spaces import MASK, describe
 from uniarena.nets.normalizer import ObservationNormalizer
+from uniarena.nets.precision import widened
 from uniarena.nets.tower import hidden_sizes, network_encoder
 from uniarena.policies.distributions import Distribution
 from uniarena.policies.heads import Head
@@ -84,7 +85,8 @@ class Model(nn.Module):
         else:
             params, state = self.policy.network.params(inputs, state, is_first)
             value = self.value_net(inputs)
-        return Output(self.policy.head.dist(params, self.policy.mask(obs)), value, state)
+        dist = self.policy.head.dist(widened(params), self.policy.mask(obs))
+        return Output(dist, None if value is None else widened(value), state)
 
     def value(self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None) -> Tensor:
         """Values `[N]` (`[L, N]` of sequences).
@@ -94,12 +96,12 @@ class Model(nn.Module):
         """
         inputs = self.policy.inputs(obs)
         if self.value_net is not None:
-            return self.value_net(inputs)
+            return widened(self.value_net(inputs))
         if not self.policy.network.gives_value:
             raise RuntimeError(
                 "this model has no value: neither agent.value nor the policy's module gives one."
             )
-        return self.policy.network.value(inputs, state, is_first)
+        return widened(self.policy.network.value(inputs, state, is_first))
 
     def initial_state(self, count: int) -> Tree | None:
         """The recurrent state of `count` fresh columns, `[count, ...]`; None without memory."""

@@ -18,6 +18,7 @@ from uniarena.nets.leaves import example
 from uniarena.nets.memory import Memory, build_memory
 from uniarena.nets.mlp import MLP
 from uniarena.nets.noisy import make_noisy
+from uniarena.nets.precision import widened
 from uniarena.nets.tower import NetworkConfig, hidden_sizes, network_encoder
 from uniarena.nets.user_module import UserModule, find_class
 from uniarena.ops.td import dueling
@@ -142,11 +143,11 @@ class QNetwork(nn.Module):
         """Features of `remember` → `[..., A, K]`."""
         features = self.torso(features)
         if self.embedding is None:
-            return self.streams(features)
+            return widened(self.streams(features))
         if fractions is None:
             fractions = self.head.fractions.expand(*features.shape[:-1], -1)  # type: ignore[operator]
         each = self.streams(features.unsqueeze(-2) * self.embedding(fractions))  # [..., K, A, 1]
-        return each.squeeze(-1).transpose(-1, -2)
+        return widened(each.squeeze(-1).transpose(-1, -2))
 
     def params(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None

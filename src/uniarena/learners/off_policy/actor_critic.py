@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.config import Between, ConfigError, config
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, build_optimizer
+from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, PrecisionName, build_optimizer
 from uniarena.policies.heads import Head
 from uniarena.policies.network import UserNetwork
 from uniarena.values.ensemble import EnsembleSpec
@@ -50,6 +50,7 @@ class ActorCriticConfig:
     target_clip: tuple[float, float] | None = None  # least and largest bootstrapped target; null: free
     td_clip: Positive | None = None  # TD errors beyond it count linearly (Huber); null: squared throughout
     max_grad_norm: GradNorm = None  # longest global gradient, or {policy: …, value: …}; null: no clipping
+    precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()
 
     def __post_init__(self) -> None:

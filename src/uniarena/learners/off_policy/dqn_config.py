@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import GradNorm, LearningRate, OptimizerConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, PrecisionName
 
 TARGET_EVERY_ENV_STEPS = 1_000
 
@@ -51,6 +51,7 @@ class DQNConfig:
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
     max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
+    precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()  # Adam's ε is torch's own 1e-8 where none is set
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ from uniarena.learners.off_policy.estimates import Expectation
 from uniarena.learners.off_policy.sac_config import SACConfig
 from uniarena.learners.off_policy.temperature import build_temperature
 from uniarena.nets.inference import eval_mode
+from uniarena.nets.precision import as_target
 from uniarena.ops.actor_critic import (
     Reduction,
     expected_soft_terms,
@@ -103,7 +104,7 @@ class SAC(Learner):
         loss, surprise = self.estimate.fit(q, target, batch.get("weight"))
         return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
 
-    @torch.no_grad()
+    @as_target
     def value_target(self, batch: Batch) -> Tensor:
         """r + d · V(s'), V from the target critics, or from a random subset of them; `[N]`, or `[N, K]` samples."""
         with eval_mode(*self._moded):

@@ -23,6 +23,7 @@ from uniarena.learners.off_policy.actor_critic import (
     named,
     policy_subset,
 )
+from uniarena.nets.precision import as_target
 from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, smoothing_noise
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
@@ -92,7 +93,7 @@ class TD3(Learner):
         loss, surprise = critic_loss(q, target, weight, self.cfg.td_clip)
         return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
 
-    @torch.no_grad()
+    @as_target
     def value_target(self, batch: Batch) -> Tensor:
         """`[N]`: r + d · Q(s', π(s') + clipped noise), of the target networks."""
         cfg, head = self.cfg, self.model.policy.head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, ScheduleConfig
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, PrecisionName, ScheduleConfig
 
 POSITIVE = (
     *("n_steps", "train_batch_size", "batch_size", "n_epochs", "bootstrap_steps", "sequence_length"),
@@ -75,6 +75,7 @@ class PolicyGradientConfig:
     line_search_steps: Annotated[int, Between(1)] = 10  # natural: lengths tried, each 0.8 × the one before
     max_grad_norm: GradNorm = 0.5  # longest global gradient, or {policy: …, value: …}; null: no clipping
     sequence_length: int = 16  # rows of the sequences that recurrent policies are trained on
+    precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()
 
     def __post_init__(self) -> None:

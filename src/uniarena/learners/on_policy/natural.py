@@ -62,7 +62,7 @@ class NaturalStep:
         learner, loss = self.learner, self.learner.loss
         (batch,) = self._whole(rows, states)
         natural = learner.optimizer.torch
-        natural.region = self._region(batch)
+        natural.region, natural.taken = self._region(batch), 0.0
         found = learner.minimize(
             lambda rows: loss.policy(loss.out(rows).dist, rows), batch, learner.optimizer
         )
@@ -75,7 +75,9 @@ class NaturalStep:
             own = learner.minimize(
                 lambda rows: loss.value(loss.out(rows).value, rows), part, learner.value_optimizer
             )
-            mean.add({"value_loss": own["value_loss"], "value_grad_norm": own["grad_norm"]})
+            mean.add({"value_loss": own["value_loss"]})
+            if "grad_norm" in own:  # not where a float16 step was left out
+                mean.add({"value_grad_norm": own["grad_norm"]})
         return found | mean.result()
 
     def _region(self, batch: Batch) -> TrustRegion:
