@@ -30,6 +30,8 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "ppo": "uniarena.learners.on_policy.presets:PPO",
         "a2c": "uniarena.learners.on_policy.presets:A2C",
         "trpo": "uniarena.learners.on_policy.presets:TRPO",
+        "impala": "uniarena.learners.on_policy.presets:IMPALA",
+        "appo": "uniarena.learners.on_policy.presets:APPO",
         "dqn": "uniarena.learners.off_policy.dqn:DQN",
         "c51": "uniarena.learners.off_policy.dqn_presets:C51",
         "qr_dqn": "uniarena.learners.off_policy.dqn_presets:QRDQN",

@@ -159,7 +159,7 @@ CASES = [
     ("curriculum: {start: 0}", 3, "curriculum", "it is a callback", "type: curriculum"),
     ("agent: {intrinsic: {module: NGU}}", 3, "agent.intrinsic.module", "comes with a later version", ""),
     ("agent: {world_model: {a: 1}}", 3, "agent.world_model", "come with a later version", "leave it out"),
-    ("learner: {type: APPO}", 3, "learner.type", "APPO comes with a later version; this one has a2c, ", ""),
+    ("learner: {type: IPPO}", 3, "learner.type", "IPPO comes with a later version; this one has a2c, ", ""),
     (
         "stages: [pretrain, finetune]",
         3,
@@ -227,7 +227,7 @@ CASES = [
 )
 def test_answers(tmp_path: Path, text: str, line: int, path: str, message: str, hint: str) -> None:
     start = "environment: CartPole-v1\n" + ("learner: PPO\n" if text.startswith("agent") else "agent: PPO\n")
-    if text.startswith("learner: {type: APPO"):
+    if text.startswith("learner: {type: IPPO"):
         start = "environment: CartPole-v1\ntraining: {}\n"
     error = answer(tmp_path, start + text)
     assert len(error.faults) == 1

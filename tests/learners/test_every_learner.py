@@ -11,10 +11,11 @@ from gymnasium import spaces
 from tests.learners.test_with_networks import build, experience
 from tests.off_policy import chain, targets
 from uniarena import Agent, make_env
-from uniarena.learners.on_policy.presets import A2C, PPO, TRPO, RMSpropConfig
+from uniarena.learners.on_policy.presets import A2C, APPO, IMPALA, PPO, TRPO, RMSpropConfig
 from uniarena.optim import OptimizerConfig, global_norm
 
-KINDS = ["ppo", "a2c", "trpo", "dqn", "sac", "td3", "tqc"]
+ON_POLICY: dict[str, Any] = {"ppo": PPO, "a2c": A2C, "trpo": TRPO, "impala": IMPALA, "appo": APPO}
+KINDS = ["ppo", "a2c", "trpo", "impala", "appo", "dqn", "sac", "td3", "tqc"]
 DEVICES: dict[str, dict[str, Any]] = {
     "sam": {"type": "sam", "rho": 0.05},
     "sam-sgd": {"type": "sam", "base": "sgd"},
@@ -28,9 +29,9 @@ DEVICES: dict[str, dict[str, Any]] = {
 
 def updated(kind: str, optimizer: dict[str, Any], updates: int = 2, **fields: Any) -> Any:
     """The learner after so many updates."""
-    if kind in ("ppo", "a2c", "trpo"):
-        preset = {"ppo": PPO, "a2c": A2C, "trpo": TRPO}[kind]
-        own = RMSpropConfig if kind == "a2c" else OptimizerConfig
+    if kind in ON_POLICY:
+        preset = ON_POLICY[kind]
+        own = RMSpropConfig if kind in ("a2c", "impala") else OptimizerConfig
         learner, model = build(
             spaces.Discrete(3), preset=preset, batch_size=16, n_epochs=2, optimizer=own(**optimizer), **fields
         )

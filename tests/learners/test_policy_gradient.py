@@ -17,7 +17,7 @@ from uniarena.config import ConfigError, parse
 from uniarena.learners.base import Learner
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
-from uniarena.learners.on_policy.presets import A2C, PPO
+from uniarena.learners.on_policy.presets import A2C, APPO, IMPALA, PPO
 from uniarena.optim import LearnStep, Minimize, NonFiniteError, OptimizerConfig, ScheduleConfig
 
 
@@ -75,7 +75,7 @@ def test_ppo_learns_a_continuous_target(ratio: str) -> None:
     assert (model.policy(torch.ones(1)) - 0.7).abs().max().item() < 0.15
 
 
-@pytest.mark.parametrize("advantage", ["gae", "monte_carlo", "n_step"])
+@pytest.mark.parametrize("advantage", ["gae", "monte_carlo", "n_step", "vtrace"])
 def test_values_reach_the_returns_of_the_counter(advantage: str) -> None:
     # Reward 1 a step, γ 0.9, never terminated: V = 1/(1 − 0.9) = 10 on every observation.
     model = TinyModel(1, 2)
@@ -84,7 +84,7 @@ def test_values_reach_the_returns_of_the_counter(advantage: str) -> None:
     learner = ppo(model, gamma=0.9, advantage=advantage, learning_rate=1e-2, batch_size=30, n_epochs=4)
     rollout = counter(30, 10, "truncation")
     rollout = dataclasses.replace(rollout, rows=rollout.rows.replace(log_prob=torch.full((30, 1), -0.69)))
-    for _ in range(40):
+    for _ in range(60):
         learner.update(rollout)
     assert (model.value(rollout.rows.obs[:, 0]) - 10.0).abs().max().item() < 0.5
 
@@ -109,6 +109,32 @@ def test_the_discount_of_the_rows_is_used_where_given() -> None:
     rows = rollout.rows.replace(log_prob=torch.zeros(3, 1), discount=torch.full((3, 1), 0.5))
     targets, _ = ppo(model, gamma=0.9, gae_lambda=0.0).targets(dataclasses.replace(rollout, rows=rows))
     assert targets.target[:, 0].tolist() == pytest.approx([6.0, 6.0, 6.0])  # 1 + 0.5·10
+
+
+def test_vtrace_compares_the_present_policy_with_the_one_that_acted() -> None:
+    # Logits 0: π = ½ for both actions. μ gave ¼ and 1: ratios 2 and ½, with ρ̄ = 1: ρ = 1 and ½. One-step episodes,
+    # V = 0: targets ρ·r, advantages r. A row that is not valid has a junk log-prob, which reaches nothing.
+    model = TinyModel(1, 2)
+    for p in model.parameters():
+        torch.nn.init.zeros_(p)
+    rollout = bandit(TinyModel(1, 2), 3, 1, generator(), symbols=1)
+    rows = rollout.rows.replace(
+        action=torch.tensor([[0], [1], [0]]),
+        log_prob=torch.tensor([[0.25], [1.0], [float("nan")]]).log(),
+        reward=torch.tensor([[3.0], [4.0], [5.0]]),
+        valid=torch.tensor([[True], [True], [False]]),
+    )
+    learner = ppo(model, advantage="vtrace", gae_lambda=1.0, normalize_advantage=False)
+    targets, summary = learner.targets(dataclasses.replace(rollout, rows=rows))
+    assert targets.target[:2, 0].tolist() == pytest.approx([3.0, 2.0])
+    assert targets.advantage[:2, 0].tolist() == pytest.approx([3.0, 4.0])
+    assert summary["rho"].item() == pytest.approx(0.75)
+
+
+def test_corrections_reach_no_further_than_values_are_trusted() -> None:
+    with pytest.raises(ConfigError, match="more than rho_bar") as caught:
+        parse(PolicyGradientConfig, {"rho_bar": 1.0, "c_bar": 2.0}, "learner")
+    assert caught.value.path == "learner.c_bar"
 
 
 def test_loss_by_hand() -> None:
@@ -358,7 +384,7 @@ def run(learner: Learner, model: torch.nn.Module, first: int, last: int) -> None
             learner.optimizers["optimizer"].scale(0.5)
 
 
-@pytest.mark.parametrize("preset", [PPO, A2C], ids=["ppo", "a2c"])
+@pytest.mark.parametrize("preset", [PPO, A2C, IMPALA, APPO], ids=["ppo", "a2c", "impala", "appo"])
 def test_updates_continue_bit_for_bit_after_a_load(preset: Any) -> None:
     cfg = preset.Config(learning_rate=ScheduleConfig(start=1e-2, end=1e-3), ent_coef=0.01)
 

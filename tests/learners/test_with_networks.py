@@ -15,7 +15,7 @@ from uniarena import checkpoint
 from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.explorers.bonuses.rnd import RND, RNDConfig
 from uniarena.learners.on_policy.policy_gradient import PolicyGradient
-from uniarena.learners.on_policy.presets import A2C, PPO
+from uniarena.learners.on_policy.presets import A2C, APPO, IMPALA, PPO
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.optim import Minimize
 from uniarena.seeding import Streams
@@ -87,7 +87,7 @@ def test_one_update_for_every_kind_of_action(name: str, ratio: str) -> None:
     assert all(not torch.equal(parameters[key], p) for key, p in model.named_parameters())
 
 
-@pytest.mark.parametrize("preset", [PPO, A2C], ids=["ppo", "a2c"])
+@pytest.mark.parametrize("preset", [PPO, A2C, IMPALA, APPO], ids=["ppo", "a2c", "impala", "appo"])
 def test_learner_and_bonus_continue_bit_for_bit_through_a_file(preset: Any, tmp_path: Path) -> None:
     def parts(seed: int) -> tuple[PolicyGradient, Model, RND]:
         learner, model = build(ACTIONS["box"], preset, seed)

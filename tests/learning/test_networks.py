@@ -19,11 +19,15 @@ GRU = "tests.learning.networks:Gru"
 MEMORY: dict[str, dict[str, Any]] = {
     "ppo": {"n_epochs": 4, "batch_size": 256, "sequence_length": 8, "learning_rate": 1e-2},
     "a2c": {},
+    "impala": {},
+    "appo": {"n_epochs": 4, "batch_size": 256, "sequence_length": 8},
     "trpo": {"sequence_length": 8},
 }
 IMAGES: dict[str, dict[str, Any]] = {
     "ppo": {"n_epochs": 2, "learning_rate": 1e-3},
     "a2c": {"learning_rate": 3e-4},
+    "impala": {"learning_rate": 3e-4},
+    "appo": {"n_epochs": 2, "learning_rate": 1e-3},
     "trpo": {"n_epochs": 2, "learning_rate": 1e-3},
 }
 
@@ -35,7 +39,7 @@ each_with_a_trunk = pytest.mark.parametrize("learner", [name for name in LEARNER
 @each_with_a_trunk
 def test_one_trunk_on_a_box(learner: str):
     spec = partial(ContinuousTargetEnv, target=0.5, bound=1.0)
-    rate = {"ppo": 3e-3, "a2c": 7e-3}[learner]
+    rate = {"ppo": 3e-3, "a2c": 7e-3, "impala": 7e-3, "appo": 7e-3}[learner]
     agent = learn(spec, learner, 8192, policy={"network": TRUNK, "width": 32}, learning_rate=rate)
     assert score(agent, spec, 1).return_mean > -0.3
     assert optimised_once(agent)

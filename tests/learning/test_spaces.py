@@ -97,6 +97,8 @@ def test_nested_observation_with_normalisation_and_its_file(learner: str, tmp_pa
     rates = {
         "ppo": {"learning_rate": 1e-3, "n_epochs": 4},
         "a2c": {"learning_rate": 3e-4},
+        "impala": {"learning_rate": 3e-4},
+        "appo": {"learning_rate": 1e-3, "n_epochs": 4},
         "trpo": {"learning_rate": 1e-3},
     }
     settings = rates[learner]

@@ -14,6 +14,8 @@ from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"n_steps": 64, "batch_size": 128, "n_epochs": 8, "learning_rate": 3e-3, "gamma": 0.9},
     "a2c": {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9},
+    "impala": {"n_steps": 8, "learning_rate": 3e-3, "gamma": 0.9, "max_grad_norm": 0.5},
+    "appo": {"n_steps": 32, "batch_size": 64, "learning_rate": 1e-2, "gamma": 0.9},
     "trpo": {"n_steps": 32, "target_kl": 0.05, "n_epochs": 4, "learning_rate": 3e-3, "gamma": 0.9},
 }
 LEARNERS = sorted(name for name, path in BUILT_IN["learner"].items() if ".on_policy." in path)

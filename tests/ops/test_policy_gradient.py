@@ -37,6 +37,15 @@ def test_unclipped_at_ratio_one_is_the_policy_gradient() -> None:
     assert grad.tolist() == [3.0, -0.5]
 
 
+def test_truncated_weights_by_hand() -> None:
+    # ρ = 4, 0.5 with ρ̄ = 2 and A = 3, −1: weights 2, 0.5; the value is min(ρ̄, ρ)·A and so is the slope in log π, where
+    # ρ·A itself would have 12 and −0.5, and a ratio clamped at ρ̄ no slope at all in the first row.
+    ratio = logs(4.0, 0.5).requires_grad_()
+    gain = surrogate(ratio, torch.tensor([3.0, -1.0]), "truncated", rho_bar=2.0)
+    (grad,) = torch.autograd.grad(gain.sum(), ratio)
+    assert gain.tolist() == pytest.approx([6.0, -0.5]) and grad.tolist() == pytest.approx([6.0, -0.5])
+
+
 def test_no_gradient_beyond_the_clip_in_the_direction_of_the_advantage() -> None:
     ratio = logs(1.5, 0.5, 1.5, 0.5).requires_grad_()
     gain = surrogate(ratio, torch.tensor([1.0, 1.0, -1.0, -1.0]), "hard", 0.2)
@@ -51,7 +60,7 @@ def test_no_log_ratio_overflows(new: float, old: float) -> None:
     ratio, clamped = clamp_log_ratio(torch.tensor([new]), torch.tensor([old]))
     assert ratio.abs().item() <= 20.0
     assert clamped.item() == (abs(torch.tensor(new) - torch.tensor(old)).item() > 20.0)
-    for clip in ("none", "hard", "dual"):
+    for clip in ("none", "hard", "dual", "truncated"):
         assert surrogate(ratio, torch.tensor([-3.0]), clip).isfinite().all()
     assert approx_kl(ratio).isfinite().all()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.ops.rollouts import Episode, counter, dense, random_rollout
 from uniarena.batch import Batch, Rollout
 from uniarena.ops.returns import (
+    Trust,
     _scan_arrays,
     _scan_tensors,
     discounted_return,
@@ -24,6 +25,7 @@ from uniarena.ops.returns import (
     running_return,
     successors,
     trace_ends,
+    vtrace,
 )
 
 GAMMA = 0.9
@@ -124,6 +126,125 @@ def test_gae_by_hand() -> None:
     assert n_step(reward, value, next_value, discount, ended, 2)[1][:, 0].tolist() == [3.5, 5.5, 7.0]
     # Without bootstrap: 3;  2 + 1.5 = 3.5;  1 + 1.75 = 2.75.
     assert discounted_return(reward, discount, ended)[:, 0].tolist() == [2.75, 3.5, 3.0]
+
+
+def test_vtrace_by_hand() -> None:
+    # γ 0.5, r = 1, 2, 3, V = 4, 2, 6, bootstrap 8, no end: δ = −2, 3, 1 (as in test_gae_by_hand).
+    # π/μ = 3, 0.5, 0.8, ρ̄ = 2, c̄ = 1, λ = 1: ρ = 2, 0.5, 0.8 and c = 1, 0.5, 0.8.
+    # Δ_2 = 0.8·1 = 0.8;  Δ_1 = 0.5·3 + 0.5·0.5·0.8 = 1.7;  Δ_0 = 2·(−2) + 0.5·1·1.7 = −3.15.
+    # Targets V + Δ: 0.85, 3.7, 6.8. Advantages r + γ·v_{t+1} − V: 1 + 1.85 − 4 = −1.15;  2 + 3.4 − 2 = 3.4;  1.
+    reward, value = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([[4.0], [2.0], [6.0]])
+    next_value, discount = torch.tensor([[2.0], [6.0], [8.0]]), torch.full((3, 1), 0.5)
+    ended = torch.zeros(3, 1, dtype=torch.bool)
+    log_ratio = torch.tensor([[3.0], [0.5], [0.8]]).log()
+    args = (reward, value, next_value, discount, ended, log_ratio)
+    advantage, target = vtrace(*args, Trust(rho_bar=2.0))
+    assert target[:, 0].tolist() == pytest.approx([0.85, 3.7, 6.8])
+    assert advantage[:, 0].tolist() == pytest.approx([-1.15, 3.4, 1.0])
+    # λ = 0.5, ρ̄ = c̄ = 1: c = 0.5, 0.25, 0.4. Δ_2 = 0.8;  Δ_1 = 1.5 + 0.5·0.25·0.8 = 1.6;  Δ_0 = −2 + 0.25·1.6 = −1.6.
+    # A_0 = −2 + 0.5·0.5·1.6 = −1.6;  A_1 = 3 + 0.25·0.8 = 3.2;  A_2 = 1.
+    advantage, target = vtrace(*args, Trust(lam=0.5))
+    assert target[:, 0].tolist() == pytest.approx([2.4, 3.6, 6.8])
+    assert advantage[:, 0].tolist() == pytest.approx([-1.6, 3.2, 1.0])
+
+
+def test_vtrace_at_ends_by_hand() -> None:
+    # Three columns of T = 3, γ 0.5, V = 4 everywhere and of final observations 8, r = 2, π/μ = 0.5: ρ = c = 0.5.
+    # Column 0 terminates at t = 1: δ = 2 + 2 − 4 = 0;  2 − 4 = −2;  0.  Δ = 0 + 0.25·(−1) = −0.25;  −1;  0.
+    # Column 1 is truncated at t = 1, true successor worth 8: δ = 0, 2 + 4 − 4 = 2, 0.  Δ = 0.25·1 = 0.25;  1;  0.
+    # Column 2: row 1 is not valid, its ratio is junk: row 0 bootstraps from it (V = 4), Δ_0 = 0; row 2 is on its own.
+    shape, over = (3, 3), torch.zeros(3, 3, dtype=torch.bool)
+    terminated, truncated, valid = over.clone(), over.clone(), ~over
+    terminated[1, 0] = truncated[1, 1] = True
+    valid[1, 2] = False
+    obs = torch.full((*shape, 1), 4.0)
+    rows = Batch(
+        shape,
+        obs=obs,
+        reward=torch.full(shape, 2.0),
+        terminated=terminated,
+        truncated=truncated,
+        valid=valid,
+        is_first=over,
+    )
+    first = torch.zeros(3, dtype=torch.bool)
+    ended = Batch((2,), t=torch.tensor([1, 1]), b=torch.tensor([0, 1]), obs=torch.full((2, 1), 8.0))
+    rollout = Rollout(rows, Batch((3,), is_first=first), Batch((3,), obs=obs[0], is_first=first), ended)
+    value, next_value = next_values(identity, rollout)
+    log_ratio = torch.full(shape, 0.5).log()
+    log_ratio[1, 2] = 11.0
+    discount = 0.5 * (~terminated).float()
+    advantage, target = vtrace(
+        rows.reward, value, next_value, discount, trace_ends(rows), log_ratio, known=known_successors(rollout)
+    )
+    assert (target - 4.0)[:, 0].tolist() == pytest.approx([-0.25, -1.0, 0.0])
+    assert (target - 4.0)[:, 1].tolist() == pytest.approx([0.25, 1.0, 0.0])
+    assert (target - 4.0)[[0, 2], 2].tolist() == pytest.approx([0.0, 0.0])
+    assert advantage[:, 0].tolist() == pytest.approx([-0.5, -2.0, 0.0])
+    assert advantage[:, 1].tolist() == pytest.approx([0.5, 2.0, 0.0])
+
+
+@pytest.mark.parametrize(("rho_bar", "worth"), [(10.0, 0.9), (1.0, 0.5 / 0.6)])
+def test_vtrace_is_worth_the_new_policy_not_the_one_that_acted(rho_bar: float, worth: float) -> None:
+    # One-step episodes; μ takes both actions equally often, π the first with 0.9, rewards 1 and 0. The value whose mean
+    # target is itself is that of π: 0.9. With ρ̄ = 1 it is that of min(ρ̄·μ, π) = 0.5, 0.1, normalised: eq. 3 there.
+    reward = torch.tensor([[1.0, 0.0]])
+    log_ratio = torch.tensor([[0.9 / 0.5, 0.1 / 0.5]]).log()
+    value, zero = torch.full((1, 2), worth), torch.zeros(1, 2)
+    over = torch.ones(1, 2, dtype=torch.bool)
+    target = vtrace(reward, value, zero, zero, over, log_ratio, Trust(rho_bar=rho_bar))[1]
+    assert target.mean().item() == pytest.approx(worth)
+
+
+def test_vtrace_trusts_nothing_where_the_future_was_lost() -> None:
+    lost = counter(10, 10, "truncation", has_final_obs=False)
+    value, next_value = next_values(identity, lost)
+    discount, ratio = torch.full((10, 1), GAMMA), torch.full((10, 1), 2.0).log()
+    args = (lost.rows.reward, value, next_value, discount, trace_ends(lost.rows), ratio)
+    advantage, target = vtrace(*args, known=known_successors(lost))
+    assert advantage[9, 0].item() == 0.0 and target[9, 0].item() == 9.0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.tuples(st.integers(0, 10_000), st.integers(1, 24), st.integers(1, 4), st.booleans()), st.floats(0, 1)
+)
+def test_vtrace_on_policy_is_gae_and_at_lambda_one_the_n_step_return(
+    shape: tuple[int, int, int, bool], lam: float
+) -> None:
+    rollout, _ = random_rollout(*shape)
+    rows = rollout.rows
+    value, next_value = next_values(wavy, rollout)
+    args = (rows.reward, value, next_value, GAMMA * (~rows.terminated).float(), trace_ends(rows))
+    same = torch.zeros_like(value)
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    for mine, theirs in zip(vtrace(*args, same, Trust(lam=lam)), gae(*args, lam), strict=True):
+        torch.testing.assert_close(mine, theirs, **close)
+    torch.testing.assert_close(vtrace(*args, same)[1], n_step(*args, 1000)[1], **close)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.tuples(st.integers(0, 10_000), st.integers(1, 24), st.integers(1, 4), st.booleans()), st.floats(0, 1)
+)
+def test_vtrace_is_the_sum_of_equation_1(shape: tuple[int, int, int, bool], lam: float) -> None:
+    """v_s = V + Σ_t γ^(t − s) (Π c_i) ρ_t δ_t over the rows of an episode, by a plain double loop."""
+    rollout, episodes = random_rollout(*shape)
+    rows = rollout.rows
+    log_ratio = torch.randn(rows.shape, generator=torch.Generator().manual_seed(shape[0]))
+    value, next_value = next_values(wavy, rollout)
+    discount = GAMMA * (~rows.terminated).float()
+    args = (rows.reward, value, next_value, discount, trace_ends(rows), log_ratio, Trust(lam, 1.5, 0.9))
+    target = vtrace(*args)[1]
+    ratio, delta = log_ratio.exp(), rows.reward + discount * next_value - value
+    for episode in episodes:
+        b = episode.column
+        for k, s in enumerate(episode.rows):
+            total, weight = float(value[s, b]), 1.0
+            for t in episode.rows[k:]:
+                total += weight * min(1.5, float(ratio[t, b])) * float(delta[t, b])
+                weight *= GAMMA * lam * min(0.9, float(ratio[t, b]))
+            assert float(target[s, b]) == pytest.approx(total, rel=1e-3, abs=1e-3)
 
 
 def test_successors_are_true_ones() -> None:

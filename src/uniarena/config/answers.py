@@ -53,7 +53,7 @@ _LATER = {
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
     "learner": (
-        "impala appo bc bcq cql iql td3_bc awac dt decision_transformer "
+        "bc bcq cql iql td3_bc awac dt decision_transformer "
         "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
     ),
     "network": "gcn gat",

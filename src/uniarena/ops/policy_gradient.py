@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+Clip = Literal["none", "hard", "dual", "truncated"]
+
 LOG_RATIO_BOUND = 11.51
 """ln 1e5: ratios from 1e-5 to 1e5 are far outside every trust region, and their squares far inside float32."""
 
@@ -35,9 +37,10 @@ def clamp_log_ratio(
 def surrogate(
     log_ratio: Tensor,
     advantage: Tensor,
-    clip: Literal["none", "hard", "dual"] = "hard",
+    clip: Clip = "hard",
     clip_range: float = 0.2,
     dual_clip: float = 3.0,
+    rho_bar: float = 1.0,
 ) -> Tensor:
     """What the policy maximises, per row.
 
@@ -45,11 +48,16 @@ def surrogate(
     hard: min(ρ·A, clip(ρ, 1 ± ε)·A). Schulman et al. 2017 (arXiv:1707.06347), eq. 7.
     dual: as hard, and never below c·A where A < 0, so that a huge ρ cannot dominate. Ye et al. 2020
     (arXiv:1912.09729), section "Dual-Clip PPO", c = `dual_clip`.
+    truncated: min(ρ̄, ρ)·A, whose gradient is min(ρ̄, ρ)·A·∇log π also where ρ is beyond ρ̄ = `rho_bar`. Espeholt et al.
+    2018 (arXiv:1802.01561), section 4.2.
     """
     ratio = log_ratio.exp()
     gain = ratio * advantage
     if clip == "none":
         return gain
+    if clip == "truncated":
+        weight = ratio.detach().clamp(max=rho_bar)
+        return weight * advantage * (1.0 + log_ratio - log_ratio.detach())
     gain = torch.minimum(gain, ratio.clamp(1.0 - clip_range, 1.0 + clip_range) * advantage)
     if clip == "dual":
         gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)

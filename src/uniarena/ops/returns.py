@@ -9,6 +9,7 @@ constants of the losses.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -174,6 +175,57 @@ def n_step(
         longer = reward + carry * torch.roll(target, -1, 0)
         target = torch.where(stop, one_step, longer)
     return target - value, target
+
+
+class Trust(NamedTuple):
+    """How far V-trace corrects.
+
+    Attributes:
+        lam: λ; 1: the whole correction, 0: one step.
+        rho_bar: ρ̄ ≥ c̄, the truncation that decides which policy the values are of.
+        c_bar: c̄, the truncation that decides how far a correction reaches back.
+    """
+
+    lam: float = 1.0
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+
+
+def vtrace(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    discount: Tensor,
+    ended: Tensor,
+    log_ratio: Tensor,
+    trust: Trust | None = None,
+    known: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Off-policy corrected values: what π is worth, from actions of an older policy μ.
+
+    With ρ_t = min(ρ̄, π/μ), c_t = λ·min(c̄, π/μ) and δ_t = r_t + d_t·V(s'_t) − V(s_t), the correction of a row is
+    Δ_t = ρ_t·δ_t + d_t·c_t·Δ_{t+1}, cut after rows that ended, and its target v_t = V(s_t) + Δ_t.
+    Espeholt et al. 2018 (arXiv:1802.01561), eq. 1, as the recursion of remark 1, with the λ of remark 2.
+
+    The advantage is r_t + d_t·(V(s'_t) + λ·Δ_{t+1}) − V(s_t), section 4.2's r + γ·v_{t+1} − V at λ = 1; the ρ_t before
+    it is the loss's own, which compares with μ row by row. Where π = μ both are those of `gae` with the same λ.
+
+    Args:
+        log_ratio: `[T, B]`, log π(a|s) − log μ(a|s), finite.
+        trust: ρ̄, c̄ and λ; None: 1, 1 and 1.
+
+    Returns:
+        (advantage, target), both `[T, B]`. Rows with `known` false have advantage 0 and target = value.
+    """
+    lam, rho_bar, c_bar = trust or Trust()
+    ratio = log_ratio.exp()
+    delta = reward + discount * next_value - value
+    if known is not None:
+        delta = torch.where(known, delta, 0.0)
+    carry = _carry(discount, ended) * lam
+    correction = _reverse_scan(ratio.clamp(max=rho_bar) * delta, carry * ratio.clamp(max=c_bar))
+    after = _shift(correction, torch.zeros_like(correction[0]))
+    return delta + carry * after, value + correction
 
 
 def discounted_return(reward: Tensor, discount: Tensor, ended: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
+from uniarena.ops.policy_gradient import Clip
 from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, PrecisionName, ScheduleConfig
 
 POSITIVE = (
@@ -30,12 +31,14 @@ class PolicyGradientConfig:
     train_batch_size: int | None = None  # environment steps gathered for one update; None: one rollout
     batch_size: int | None = 64  # rows of a minibatch; None: the whole rollout at once
     n_epochs: int = 10  # passes over a rollout
-    advantage: Literal["gae", "monte_carlo", "n_step"] = "gae"
-    gae_lambda: float = 0.95  # 1: Monte Carlo, 0: one-step TD
+    advantage: Literal["gae", "monte_carlo", "n_step", "vtrace"] = "gae"
+    gae_lambda: float = 0.95  # of gae and vtrace; 1: Monte Carlo, 0: one-step TD
+    rho_bar: Above = 1.0  # vtrace and clip: truncated; largest weight of a row, as a ratio of probabilities
+    c_bar: Above = 1.0  # vtrace; largest such ratio by which a correction reaches back a row
     bootstrap_steps: int = 5  # n of advantage: n_step
     normalize_advantage: bool = True  # mean 0, standard deviation 1 over the rollout
     ratio: Literal["joint", "atom"] = "joint"  # one ratio per decision, or one per action dimension
-    clip: Literal["none", "hard", "dual"] = "hard"
+    clip: Clip = "hard"  # none, hard, dual, truncated
     # number, schedule or kl_adaptive
     clip_range: Annotated[float | ScheduleConfig, Between(0)] = 0.2
     dual_clip: float = 3.0  # clip: dual; the most that a bad action can count, in advantages
@@ -85,6 +88,13 @@ class PolicyGradientConfig:
                 raise ConfigError(
                     f"got {value}; expected a number above 0.", path=name, hint=f"set a positive {name}."
                 )
+        if self.c_bar > self.rho_bar:
+            raise ConfigError(
+                f"got {self.c_bar:g}, more than rho_bar ({self.rho_bar:g}); corrections would reach further than "
+                "values are trusted.",
+                path="c_bar",
+                hint="1 is usual for both.",
+            )
         low, high = self.ent_coef_bounds
         if not 0.0 < low <= self.ent_coef_init <= high:
             raise ConfigError(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uniarena.batch import Batch, Tree, tree_map
+from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio, clip_fraction, surrogate, value_loss
 from uniarena.ops.statistics import Metrics, masked_mean
 
@@ -41,7 +41,7 @@ class PolicyLoss:
         cfg, valid, learner = self.cfg, batch.get("valid"), self.learner
         log_ratio, clamped = clamp_log_ratio(self.log_prob(dist, batch.action), batch[self.old])
         advantage = batch.advantage[..., None] if self.atoms else batch.advantage
-        gain = surrogate(log_ratio, advantage, cfg.clip, learner.clip_range, cfg.dual_clip)
+        gain = surrogate(log_ratio, advantage, cfg.clip, learner.clip_range, cfg.dual_clip, cfg.rho_bar)
         total = policy_loss = -masked_mean(self.per_decision(gain), valid)
         if learner.kl_coef != 0.0:
             total = total + learner.kl_coef * masked_mean(self.per_decision(approx_kl(log_ratio)), valid)
@@ -77,6 +77,34 @@ class PolicyLoss:
         metrics = {name: masked_mean(x.mean(-1) if self.atoms else x, valid) for name, x in shares.items()}
         metrics["kl"] = masked_mean(self.per_decision(approx_kl(log_ratio)), valid)
         return metrics
+
+    def recall(self, rows: Batch, state: Tree | None, atoms: bool = False) -> Tensor:
+        """Log-probs of what was done, under the policy as it is: `[T, B]`, or of its atoms `[T, B, A]`.
+
+        Args:
+            rows: `[T, B]`.
+            state: before the first row, of a policy with memory.
+        """
+        if state is not None:
+            dist = self.learner.model(rows.obs, state, rows.is_first).dist
+            return dist.atom_log_prob(rows.action) if atoms else dist.log_prob(rows.action)
+        flat = rows.flatten()
+        dist = self.learner.model(flat.obs).dist
+        log_prob = dist.atom_log_prob(flat.action) if atoms else dist.log_prob(flat.action)
+        return log_prob.unflatten(0, rows.shape)
+
+    def off_policy(self, rollout: Rollout) -> tuple[dict[str, Tensor], Metrics]:
+        """How far the present policy is from the one that acted: what `vtrace` needs beside rewards, and metrics.
+
+        Ratios are of whole actions. Rows that are not valid count as on-policy.
+        """
+        if self.cfg.advantage != "vtrace":
+            return {}, {}
+        rows = rollout.rows
+        now = self.recall(rows, rollout.start.get("state"))
+        log_ratio = torch.where(rows.valid, clamp_log_ratio(now, rows.log_prob)[0], 0.0)
+        rho = masked_mean(log_ratio.exp().clamp(max=self.cfg.rho_bar), rows.valid)
+        return {"log_ratio": log_ratio}, {"rho": rho}
 
     def log_prob(self, dist: Any, action: Tree) -> Tensor:
         """`[...]`, or `[..., atoms]` where ratios are of atoms."""

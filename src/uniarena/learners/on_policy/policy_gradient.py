@@ -1,6 +1,7 @@
 """Policy gradient: filter → advantage → ratio → clip → aggregate. PPO, A2C and kin are presets of it.
 
 PPO: Schulman et al. 2017 (arXiv:1707.06347), eq. 7 and 9. A2C: Mnih et al. 2016 (arXiv:1602.01783), alg. S3.
+IMPALA: Espeholt et al. 2018 (arXiv:1802.01561), section 4.
 Deviations: value targets come from the advantages' own pass; advantages are normalised over the rollout and
 not the minibatch, so a remainder of one sample is harmless; log-ratios are clamped before exponentiation.
 """
@@ -10,7 +11,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, Tree
 from uniarena.config import ConfigError
@@ -85,7 +85,7 @@ class PolicyGradient(Learner):
         found = self._epochs(rows, states) if self._natural is None else self._natural(rows, states)
         adaptive = self.optimizer if self._natural is None else self._natural.value_optimizer
         rates = {"learning_rate": adaptive.lr, "ent_coef": self.ent_coef}
-        rates |= {} if self.cfg.clip == "none" else {"clip_range": self.clip_range}
+        rates |= {} if self.cfg.clip in ("none", "truncated") else {"clip_range": self.clip_range}
         rates |= {} if self.cfg.kl_coef == 0.0 else {"kl_coef": self.kl_coef}
         exact = {name: torch.tensor(value, dtype=torch.float64) for name, value in rates.items()}
         return Update(summary | found | exact)
@@ -120,10 +120,12 @@ class PolicyGradient(Learner):
         if discount is None:
             discount = self.cfg.gamma * (~rows.terminated).to(value.dtype)
         ends, known = trace_ends(rows), known_successors(rollout)
-        advantage, target = self.advantage(rows.reward, value, next_value, discount, ends, known=known)
+        ratios, summary = self.loss.off_policy(rollout)
+        credit = self.advantage(rows.reward, value, next_value, discount, ends, known=known, **ratios)
+        advantage, target = credit
         self.minimize.watch(value=value, advantage=advantage)
         mean, std = mean_and_std(advantage, rows.valid)
-        summary = {"explained_variance": explained_variance(value, target, rows.valid)}
+        summary |= {"explained_variance": explained_variance(value, target, rows.valid)}
         summary |= {"advantage_mean": mean.float(), "advantage_std": std.float()}
         if self.returns is not None:
             self.returns.update(target, rows.valid)
@@ -131,17 +133,10 @@ class PolicyGradient(Learner):
             advantage = standardize(advantage, rows.valid)
         rows = rows.replace(advantage=advantage, target=target, value=value)
         if self.loss.atoms:
-            rows = rows.replace(atom_log_prob=self._atom_log_prob(rows, rollout.start.get("state")))
+            rows = rows.replace(atom_log_prob=self.loss.recall(rows, rollout.start.get("state"), atoms=True))
         names = ["obs", "action", "advantage", "target", self.loss.old, "valid", "is_first"]
         names += ["value"] if self.cfg.value_clip is not None else []
         return rows.select(*names), summary
-
-    def _atom_log_prob(self, rows: Batch, state: Tree | None) -> Tensor:
-        """[T, B, A] under the policy before the update: the behaviour policy, where sampling does not lag."""
-        if state is not None:
-            return self.loss.log_prob(self.model(rows.obs, state, rows.is_first).dist, rows.action)
-        flat = rows.flatten()
-        return self.loss.log_prob(self.model(flat.obs).dist, flat.action).unflatten(0, rows.shape)
 
 
 def _head(model: Any) -> Any:

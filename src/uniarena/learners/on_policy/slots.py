@@ -13,18 +13,20 @@ from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.learners.on_policy.config import PolicyGradientConfig
-from uniarena.ops.returns import gae, monte_carlo, n_step
+from uniarena.ops.returns import Trust, gae, monte_carlo, n_step, vtrace
 
 log = logging.getLogger("uniarena")
 
 Advantage = Callable[..., tuple[Tensor, Tensor]]
-"""(reward, value, next_value, discount, ended, *, known) → (advantage, target), all [T, B]."""
+"""(reward, value, next_value, discount, ended, known=) → (advantage, target), all [T, B]. vtrace needs `log_ratio`."""
 
 
 def build_advantage(cfg: PolicyGradientConfig) -> Advantage:
     """The estimator that `cfg.advantage` names, with its parameters filled in."""
     if cfg.advantage == "gae":
         return partial(gae, lam=cfg.gae_lambda)
+    if cfg.advantage == "vtrace":
+        return partial(vtrace, trust=Trust(cfg.gae_lambda, cfg.rho_bar, cfg.c_bar))
     if cfg.advantage == "n_step":
         return partial(n_step, n=cfg.bootstrap_steps)
     return monte_carlo
