@@ -70,6 +70,7 @@ RUNS = {
         {"type": "ppo", **ON_POLICY, "learning_rate": {"type": "plateau", "start": 1e-3, "patience": 1}},
     ),
     "trpo": config("CartPole-v1", {"type": "trpo", **ON_POLICY}),
+    "compiled": config("CartPole-v1", {"type": "ppo", **ON_POLICY, "compile": True}),
     "impala": config("CartPole-v1", {"type": "impala", "n_steps": 32}),
     "appo": config("CartPole-v1", {"type": "appo", **ON_POLICY, "precision": "fp16"}),
     "dqn": config(

@@ -38,7 +38,7 @@ def surrogate(
     log_ratio: Tensor,
     advantage: Tensor,
     clip: Clip = "hard",
-    clip_range: float = 0.2,
+    clip_range: float | Tensor = 0.2,
     dual_clip: float = 3.0,
     rho_bar: float = 1.0,
 ) -> Tensor:
@@ -68,7 +68,7 @@ def value_loss(
     value: Tensor,
     target: Tensor,
     old_value: Tensor | None = None,
-    clip_range: float | None = None,
+    clip_range: float | Tensor | None = None,
     kind: Literal["mse", "huber"] = "mse",
 ) -> Tensor:
     """(V − target)², or Huber with δ = 1, per row.
@@ -107,7 +107,7 @@ def approx_kl(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def clip_fraction(log_ratio: Tensor, clip_range: float) -> Tensor:
+def clip_fraction(log_ratio: Tensor, clip_range: float | Tensor) -> Tensor:
     """1.0 where the ratio lies outside 1 ± clip_range, else 0.0."""
     return (log_ratio.expm1().abs() > clip_range).to(log_ratio.dtype)
 

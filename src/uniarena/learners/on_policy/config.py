@@ -77,6 +77,7 @@ class PolicyGradientConfig:
     cg_damping: Annotated[float, Between(0)] = 0.1  # natural: added to the Fisher matrix's diagonal
     line_search_steps: Annotated[int, Between(1)] = 10  # natural: lengths tried, each 0.8 × the one before
     max_grad_norm: GradNorm = 0.5  # longest global gradient, or {policy: …, value: …}; null: no clipping
+    compile: bool = False  # compile the loss with torch.compile; on, off
     sequence_length: int = 16  # rows of the sequences that recurrent policies are trained on
     precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()

@@ -16,12 +16,13 @@ class PolicyLoss:
     """−surrogate + vf_coef · value loss − ent_coef · entropy + kl_coef · KL.
 
     Args:
-        learner: whose model, config and coefficients these are.
+        learner: whose `model`, `cfg`, `returns`, `clip_range`, `ent_coef` and `kl_coef` these are.
     """
 
     def __init__(self, learner: Any) -> None:
         self.learner, self.cfg = learner, learner.cfg
         self.atoms = learner.cfg.ratio == "atom"
+        self.penalised, self.with_entropy = learner.cfg.kl_coef != 0.0, learner.cfg.ent_coef != 0.0
         self.old = "atom_log_prob" if self.atoms else "log_prob"
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -43,10 +44,10 @@ class PolicyLoss:
         advantage = batch.advantage[..., None] if self.atoms else batch.advantage
         gain = surrogate(log_ratio, advantage, cfg.clip, learner.clip_range, cfg.dual_clip, cfg.rho_bar)
         total = policy_loss = -masked_mean(self.per_decision(gain), valid)
-        if learner.kl_coef != 0.0:
+        if self.penalised:
             total = total + learner.kl_coef * masked_mean(self.per_decision(approx_kl(log_ratio)), valid)
         # where the entropy is only watched, it needs no backward pass
-        with torch.set_grad_enabled(torch.is_grad_enabled() and learner.ent_coef != 0.0):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.with_entropy):
             entropy = masked_mean(dist.entropy(), valid)
         total = total - learner.ent_coef * entropy
         metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
@@ -59,13 +60,14 @@ class PolicyLoss:
 
     def value(self, value: Tensor, batch: Batch) -> tuple[Tensor, Metrics]:
         """The value's part, in units of the deviation of returns where these are normalised."""
-        cfg, target, old, bound = self.cfg, batch.target, batch.get("value"), self.cfg.value_clip
+        cfg, target, old = self.cfg, batch.target, batch.get("value")
+        bound: float | Tensor | None = self.cfg.value_clip
         scale = self.learner.returns
         if scale is not None:
             unit = scale.std.to(value.dtype)
             value, target = value / unit, target / unit
             if bound is not None:
-                old, bound = old / unit, bound / float(unit)
+                old, bound = old / unit, bound / unit
         loss = masked_mean(value_loss(value, target, old, bound, cfg.value_loss), batch.get("valid"))
         return loss, {"value_loss": loss.detach()}
 

@@ -15,6 +15,7 @@ import torch
 from uniarena.batch import Batch, Rollout, Tree
 from uniarena.config import ConfigError
 from uniarena.learners.base import Learner, Update
+from uniarena.learners.on_policy.compiled import compiled
 from uniarena.learners.on_policy.config import PolicyGradientConfig
 from uniarena.learners.on_policy.constraint import PolicyConstraint
 from uniarena.learners.on_policy.entropy import EntropyBonus
@@ -59,6 +60,7 @@ class PolicyGradient(Learner):
         self.ent_coef_optimizer = self.entropy.optimizer
         self.advantage, self.minibatches = build_advantage(cfg), Minibatches(cfg, rng)
         self.loss = PolicyLoss(self)
+        self._step_loss = compiled(self.loss) if cfg.compile else self.loss
         self._natural: NaturalStep | None = None
         if cfg.policy_step == "natural":
             self._natural = NaturalStep(self)
@@ -98,7 +100,7 @@ class PolicyGradient(Learner):
             stop = False
             for batch in epoch:
                 clip_range = self.clip_range
-                metrics = self.minimize(self.loss, batch, self.optimizer)
+                metrics = self.minimize(self._step_loss, batch, self.optimizer)
                 self.entropy.update(self.minimize, metrics["entropy"])
                 mean.add(metrics)
                 stop = watch.after_step(metrics, clip_range, self.optimizer)
