@@ -118,6 +118,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "monitor": f"{_CALLBACKS}.monitor:Monitor",
         "rules": f"{_CALLBACKS}.rules:Rules",
         "video": f"{_CALLBACKS}.video:Video",
+        "adaptive_batch": f"{_CALLBACKS}.adaptive_batch:AdaptiveBatch",
         "curriculum": f"{_CALLBACKS}.curriculum:CurriculumScheduler",
     },
     "logger": {

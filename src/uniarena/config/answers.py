@@ -68,6 +68,10 @@ _BY_SIZE = "the minibatch is given by its size"
 _IN_PLACE = "a schedule stands where the value would"
 _LINEAR = "learner.learning_rate: {type: linear, start: 3e-4, end: 0}"
 _BUNDLE = ("bundles several steps", "write preprocess_image, frame_stack and clip_reward")
+_GROWING = (
+    "a batch that grows is a callback",
+    "write callbacks: [{type: adaptive_batch, base_batch: 256, max_batch: 4096}]",
+)
 _CURRICULUM = ("it is a callback", "write callbacks: [{type: curriculum, start: 0, end: 1}]")
 _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
     "": {"curriculum": _CURRICULUM},
@@ -102,6 +106,9 @@ _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
         "num_minibatches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / num_minibatches"),
         "n_minibatches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / n_minibatches"),
         "num_mini_batches": (_BY_SIZE, "write learner.batch_size = n_steps · num_envs / num_mini_batches"),
+        **dict.fromkeys(
+            ("adaptive_batch", "base_batch", "base_batch_size", "max_batch", "max_batch_size"), _GROWING
+        ),
         "vf_clip_param": (
             "it bounds a squared error elsewhere; here the movement of the value is bounded",
             "write learner.value_clip: 0.2, or leave it out",

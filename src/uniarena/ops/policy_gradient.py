@@ -58,7 +58,8 @@ def surrogate(
     if clip == "truncated":
         weight = ratio.detach().clamp(max=rho_bar)
         return weight * advantage * (1.0 + log_ratio - log_ratio.detach())
-    gain = torch.minimum(gain, ratio.clamp(1.0 - clip_range, 1.0 + clip_range) * advantage)
+    near = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)  # type: ignore[arg-type]
+    gain = torch.minimum(gain, near * advantage)
     if clip == "dual":
         gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
     return gain
@@ -89,7 +90,7 @@ def value_loss(
         return error
     if old_value is None:
         raise ValueError("value clipping needs old_value, the values before the update.")
-    clipped = old_value + (value - old_value).clamp(-clip_range, clip_range)
+    clipped = old_value + (value - old_value).clamp(-clip_range, clip_range)  # type: ignore[arg-type]
     return torch.maximum(error, _value_error(clipped, target, kind))
 
 

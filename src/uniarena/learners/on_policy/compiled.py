@@ -53,7 +53,8 @@ class CompiledLoss:
     """
 
     def __init__(self, loss: PolicyLoss) -> None:
-        self.loss, self.seconds = loss, None
+        self.loss = loss
+        self.seconds: float | None = None
         self._graph: Any = torch.compile(self._total, fullgraph=True)
         self._numbers: tuple[tuple[float, ...], tuple[Tensor, ...]] | None = None
 
