@@ -163,7 +163,7 @@ def test_the_size_reaches_the_learner(learner: str, monkeypatch: pytest.MonkeyPa
         return step(self, loss_fn, batch, optimizer)
 
     monkeypatch.setattr(Minimize, "__call__", seen)
-    callback = AdaptiveBatch(base_batch=16, max_batch=32, updates=3, clock=iter_clock())
+    callback = AdaptiveBatch(base_batch=16, max_batch=32, updates=3, min_gain=0.0, clock=iter_clock())
     env = make_env(EchoEnv, 2)
     agent = Agent.assemble(env, settings, parts={"buffer": {"capacity": 500}} if learner == "dqn" else None)
     trainer = Trainer(agent, env, callbacks=[callback])

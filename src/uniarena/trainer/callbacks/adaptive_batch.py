@@ -82,7 +82,13 @@ class AdaptiveBatch:
         self._figures: list[dict[str, float]] = []
         self._clock, self._memory = clock, memory or memory_of
         self._used_before = 0
-        self._begin()
+        self._updates, self._samples = 0, 0
+        self._gathered, self._largest = (
+            0,
+            0,
+        )  # valid rows since the last update, and those that it learned from
+        self._seconds, self._since = 0.0, 0.0
+        self._sums: dict[str, float] = {}
 
     @property
     def size(self) -> int:
@@ -182,11 +188,8 @@ class AdaptiveBatch:
 
     def _begin(self) -> None:
         """Measure anew."""
-        self._updates: int = 0
-        self._gathered: int = 0  # valid rows since the last update
-        self._largest: int = 0  # rows of the last update's rollouts
-        self._samples, self._seconds, self._since = 0, 0.0, self._clock()
-        self._sums: dict[str, float] = {}
+        self._updates, self._samples, self._seconds, self._since = 0, 0, 0.0, self._clock()
+        self._gathered, self._largest, self._sums = 0, 0, {}
 
     def state_dict(self) -> dict[str, Any]:
         return {
