@@ -14,7 +14,7 @@ from uniarena.config import ConfigError, describe, load
 from uniarena.config.schema import SECTIONS
 from uniarena.config.section import find
 from uniarena.learners.on_policy.config import PolicyGradientConfig
-from uniarena.learners.on_policy.presets import A2CConfig, TRPOConfig
+from uniarena.learners.on_policy.presets import A2CConfig, APPOConfig, IMPALAConfig, TRPOConfig
 from uniarena.nets.encoders import EncoderConfig
 from uniarena.optim import OptimizerConfig, ScheduleConfig
 from uniarena.policies.policy import PolicyConfig
@@ -107,6 +107,19 @@ def test_the_defaults_of_trpo_are_what_its_sentence_says():
     assert (TRPOConfig().policy_step, TRPOConfig().target_kl, TRPOConfig().clip) == ("natural", 0.01, "none")
     changed = {f.name for f in describe(TRPOConfig) if f.default != getattr(PolicyGradientConfig(), f.name)}
     assert changed == {"policy_step", "target_kl", "clip", "learning_rate", "batch_size", "max_grad_norm"}
+
+
+@pytest.mark.parametrize(("name", "config"), [("impala", IMPALAConfig), ("appo", APPOConfig)])
+def test_the_defaults_of_what_corrects_for_lag_are_what_its_lines_say(name: str, config: Any):
+    text = (DOCS / "learners.md").read_text(encoding="utf-8")
+    said = re.search(rf"^- `{name}` \(.*?(?=\n\n|\n- )", text, re.M | re.S)
+    assert said is not None
+    pairs = {key: value(text) for key, text in re.findall(r"`(\w+): ([\w.-]+)`", said.group())}
+    code = {field.name: field.default for field in describe(config)}
+    assert pairs == {key: code[key] for key in pairs}
+    changed = {key for key, default in code.items() if default != getattr(PolicyGradientConfig(), key)}
+    in_words = {"advantage", "n_epochs", "optimizer", "normalize_advantage", "batch_size", "gae_lambda"}
+    assert set(pairs) - in_words == changed - in_words
 
 
 @pytest.mark.parametrize(("column", "name"), [(1, "dqn"), (2, "sac"), (3, "td3")])
