@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
+from collections import deque
 from typing import Any
 
 import pytest
@@ -66,6 +68,25 @@ def test_ppo_learns_to_echo(clip: str) -> None:
 def test_a2c_learns_to_echo() -> None:
     model = TinyModel(3, 3)
     assert train(A2C, model, lambda m, g: bandit(m, 5, 16, g), 150, learning_rate=7e-3) > 0.9
+
+
+@pytest.mark.parametrize("name", ["impala", "appo"])
+def test_experience_of_an_older_policy_is_enough(name: str) -> None:
+    """Every rollout is of the policy five updates ago."""
+    model = TinyModel(3, 3)
+    past: deque[TinyModel] = deque(maxlen=6)
+    preset, fields = {
+        "impala": (IMPALA, {"learning_rate": 3e-3, "max_grad_norm": 0.5}),
+        "appo": (APPO, {"learning_rate": 1e-2, "batch_size": 64}),
+    }[name]
+    cfg = preset.Config(**fields)
+    learner = preset(model, cfg, Minimize(cfg.max_grad_norm), generator())
+    noise, weights_of = generator(1), []
+    for _ in range(100):
+        past.append(copy.deepcopy(model))
+        weights_of.append(float(learner.update(bandit(past[0], 16, 8, noise)).metrics["rho"]))
+    assert float(bandit(model, 16, 8, noise).rows.reward.mean()) > 0.9
+    assert weights_of[0] == pytest.approx(1.0) and min(weights_of) < 0.99, "there was something to correct"
 
 
 @pytest.mark.parametrize("ratio", ["joint", "atom"])

@@ -57,6 +57,7 @@ def test_an_overflow_leaves_the_step_out_and_halves_the_scale() -> None:
     # 3 × 2^16 and 3 × 2^15 are beyond float16's 65,504; 3 × 2^14 = 49,152 is not
     kept = [minimize(slope(model, 3.0), k, optimizer) for k in range(3)]
     assert [float(m["overflow_share"]) for m in kept] == [1.0, 1.0, 0.0]
+    assert model.w.grad is not None
     assert [float(m["loss_scale"]) for m in kept] == [FIRST_SCALE / 2, FIRST_SCALE / 4, FIRST_SCALE / 4]
     assert ["grad_norm" in m for m in kept] == [False, False, True] and float(kept[2]["grad_norm"]) == 3.0
     assert model.w.item() == 1.0 - 0.125 * 3.0, "one step, of the unscaled gradient"

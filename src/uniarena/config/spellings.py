@@ -149,7 +149,7 @@ LEARNER |= _OFF_POLICY
 _PLAIN = (  # keys of built-in learners that go by one name only
     "alpha, alpha_bounds, bootstrap_steps, cg_damping, dual_clip, ent_coef_bounds, ent_coef_init, "
     "ent_coef_learning_rate, line_search_steps, n_fractions, n_targets, normalize_return, on_high_kl, policy_reduce, "
-    "policy_step, ratio, return_decay, returns, sequence_length, stop_on_loss, "
+    "c_bar, compile, policy_step, precision, ratio, return_decay, returns, rho_bar, sequence_length, stop_on_loss, "
     "target_clip, target_entropy, target_reduce, td_clip, train_every_env_steps, v_max, v_min, value_delay, value_loss"
 )
 LEARNER |= {f"learner.{name.strip()}": "" for name in _PLAIN.split(",")}

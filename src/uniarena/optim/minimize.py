@@ -131,7 +131,7 @@ class Minimize:
         size = float(norm)
         metrics["grad_norm"] = norm
         if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
-            if self._overflowed(metrics):
+            if self._overflowed(metrics, optimizer):
                 return metrics
             good = False
             if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
@@ -145,7 +145,7 @@ class Minimize:
             gradients = optimizer.gradients()
             size = float(global_norm(gradients))
             if not math.isfinite(size):
-                if self._overflowed(metrics):
+                if self._overflowed(metrics, optimizer):
                     return metrics
                 good, above["grad_norm"] = False, global_norm(gradients)
                 if not self._mended(_fault(above, gradients, batch), gradients, optimizer):
@@ -168,11 +168,12 @@ class Minimize:
             self.bad_steps.pop(optimizer.names[0], None)
         return metrics
 
-    def _overflowed(self, metrics: Metrics) -> bool:
+    def _overflowed(self, metrics: Metrics, optimizer: Optimizer) -> bool:
         """Whether the gradients are too large only for the scale of a float16 loss; then there is no `grad_norm`."""
         if self.precision is None or not self.precision.overflowed(float(metrics["loss"])):
             return False
         del metrics["grad_norm"]
+        optimizer.zero_grad()  # whoever looks at the gradients of the last step finds none
         metrics.update(self.precision.metrics(True))
         return True
 
