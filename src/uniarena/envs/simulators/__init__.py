@@ -1,4 +1,4 @@
-"""Simulators that ship: environments of Gymnasium as tensors, by the id that they have there, for `vectorization: tensor`."""
+"""Simulators that ship: environments of Gymnasium as tensors, under the ids that they have there."""
 
 from __future__ import annotations
 
