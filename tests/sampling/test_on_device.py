@@ -70,7 +70,7 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 )
 def test_the_watch_sees_what_it_should(use: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(())
-    with on_device(monkeypatch), pytest.raises(AssertionError, match="wait|host|device"):
+    with on_device(monkeypatch), pytest.raises(AssertionError, match=r"wait|host|device"):
         use(x)
 
 

@@ -1,4 +1,4 @@
-"""JAX arrays and torch tensors of the same memory, by dlpack. The only file that imports jax."""
+"""JAX arrays and torch tensors of the same memory, by dlpack."""
 
 from __future__ import annotations
 
