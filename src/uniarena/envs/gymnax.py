@@ -17,7 +17,7 @@ from torch import Tensor
 
 from uniarena.batch import Tree, tree_map
 from uniarena.config import ConfigError
-from uniarena.envs.jax_arrays import to_jax, to_torch
+from uniarena.envs.jax_arrays import library, to_jax, to_torch
 
 
 class GymnaxSimulator:
@@ -45,9 +45,9 @@ class GymnaxSimulator:
         **params: Any,
     ) -> None:
         import gymnax
-        import jax
 
-        self._jax, self.num_envs, self.device = jax, int(num_envs), torch.device(device)
+        self._jax = jax = library()
+        self.num_envs, self.device = int(num_envs), torch.device(device)
         try:
             self.env, given = gymnax.make(env_id)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""JAX arrays and torch tensors of the same memory, by dlpack."""
+"""JAX arrays and torch tensors of the same memory, by dlpack. The only file that imports jax."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def to_jax(tensor: Tensor) -> Any:
     import jax.dlpack
 
     return jax.dlpack.from_dlpack(tensor.contiguous())
+
+
+def library() -> Any:
+    """The module `jax`."""
+    import jax
+
+    return jax
