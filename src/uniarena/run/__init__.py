@@ -8,6 +8,7 @@ from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import VIDEOS, evaluate, export, record
 from uniarena.run.seeds import is_of_seeds, resume_seeds, train_seeds
 from uniarena.run.training import read, resume, train
+from uniarena.run.tuning import tune_sampling
 from uniarena.run.verify import Verdict, verify
 
 __all__ = [
@@ -30,5 +31,6 @@ __all__ = [
     "resume_seeds",
     "train",
     "train_seeds",
+    "tune_sampling",
     "verify",
 ]
