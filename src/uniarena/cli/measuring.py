@@ -60,3 +60,44 @@ def _counts(text: str) -> list[int]:
     if not all(part.strip().isdigit() and int(part) for part in parts):
         raise BadInput(f"--envs {text}: expected numbers of environments, such as 1,8,64")
     return [int(part) for part in parts]
+
+
+@command("profile")
+def profile(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|CONFIG", help="A run's folder, or config files and recipes; then key.path=value."
+        ),
+    ],
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Env steps to watch, after a warm-up; by default 8 updates' worth, 2,000 at least."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="Where profile.json and its picture go; by default the run's folder, or the current one."),
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Train for a while as a config says, in a scratch folder, and say where the time goes."""
+    from uniarena.config import load
+
+    given = Path(what[0])
+    is_run = (given / "config.yaml").is_file()
+    if is_run:
+        files, overrides = [str(given / "config.yaml")], what[1:]
+        if odd := [word for word in overrides if "=" not in word]:
+            raise BadInput(f"{odd[0]}: after a run's folder come key.path=value")
+    else:
+        files, overrides = split(what)
+    hide(overrides)
+    experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
+    from uniarena import assembly
+    from uniarena import run as runs
+    from uniarena.cli import tables
+
+    assembly.check(experiment)
+    done = runs.profile(experiment, to or (given if is_run else Path()), steps)
+    document = {**done.found.to_json(), "file": str(done.file), "picture": done.picture and str(done.picture)}
+    return Answer(document, tables.profile(done))

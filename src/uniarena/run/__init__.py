@@ -3,6 +3,7 @@
 from uniarena.run.compare import Comparison, diff
 from uniarena.run.examining import doctor
 from uniarena.run.plotting import plot
+from uniarena.run.profiling import profile
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import VIDEOS, evaluate, export, record
@@ -25,6 +26,7 @@ __all__ = [
     "figures",
     "is_of_seeds",
     "plot",
+    "profile",
     "read",
     "record",
     "resume",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from uniarena import assembly
 from uniarena.analysis import rates, sampling
@@ -44,9 +45,8 @@ def tune_sampling(
             assert isinstance(what, str)
             return make_env(what, count, vectorization=how)
         workers = how if isinstance(how, WorkersConfig) else None
-        section = replace(
-            exp.environment, vectorization="async" if workers else how, workers=workers, num_envs=count
-        )
+        mode: Any = how if workers is None else "async"
+        section = replace(exp.environment, vectorization=mode, workers=workers, num_envs=count)
         return assembly.build_env(replace(exp, environment=section), training=True)
 
     rows = tuple(sampling.measure(make, tried, seconds, clock))
