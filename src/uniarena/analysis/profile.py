@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import psutil
@@ -27,7 +27,13 @@ from uniarena.trainer.callbacks.progress import Progress
 
 ENVIRONMENT, ACT, ANNOTATE, SAMPLER, WAITING = "env step", "act", "annotate", "sampler", "waiting"
 STORE, TARGETS, UPDATE, BACKWARD, OPTIMIZER = "store", "targets", "update", "backward", "optimizer"
-BOOKS, LOGGING, CALLBACKS, EVALUATION, CHECKPOINT = "books", "logging", "callbacks", "evaluation", "checkpoint"
+BOOKS, LOGGING, CALLBACKS, EVALUATION, CHECKPOINT = (
+    "books",
+    "logging",
+    "callbacks",
+    "evaluation",
+    "checkpoint",
+)
 PHASES = {
     ENVIRONMENT: "stepping the environments, wrappers and worker processes included",
     ACT: "the policy's actions and their noise",
@@ -73,6 +79,7 @@ class Profile:
         threads: of torch.
         floors: steps/s of environments alone and of updates alone, as they are due for so many steps.
         overhead: share of the window that the stopwatch itself took.
+        producer: what the process that gathers experience, where there is one, did of the time: `collecting`, `idle`.
         advice: one sentence.
     """
 
@@ -82,6 +89,7 @@ class Profile:
     threads: int
     floors: dict[str, float]
     overhead: float
+    producer: dict[str, float] = field(default_factory=dict)
     advice: str = ""
 
     @property
@@ -107,6 +115,7 @@ class Profile:
             "torch_threads": self.threads,
             "floors_steps_per_s": {name: round(rate, 1) for name, rate in self.floors.items()},
             "overhead": round(self.overhead, 4),
+            "producer": {name: round(share, 4) for name, share in self.producer.items()},
             "advice": self.advice,
         }
 
@@ -122,15 +131,18 @@ class Watch:
         stopwatch: what it found.
         env_steps: how many the window had.
         used: side → seconds of a core in the window.
+        told: what a sampler that keeps `seconds` of its own said of the window: `waited`, `collecting`, `idle`.
     """
 
     def __init__(self, env_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.wanted, self.stopwatch = env_steps, Stopwatch(clock)
         self.env_steps = 0
         self.used: dict[str, float] = {}
+        self.told: dict[str, float] = {}
         self._begun: int | None = None
         self._warm = 0
         self._before: dict[str, float] = {}
+        self._said: dict[str, float] = {}
         self._listeners: dict[type, list[Any]] = {}
 
     def on_iteration_end(self, trainer: Any, event: Any) -> None:
@@ -138,14 +150,16 @@ class Watch:
         if self._begun is None:
             self._warm += trainer.counters.updates > 0
             if self._warm >= 2:
-                self._begun, self._before = trainer.counters.env_steps, usage()
+                self._begun, self._before = trainer.counters.env_steps, usage(trainer.sampler)
+                self._said = dict(getattr(trainer.sampler, "seconds", {}))
                 self.attach(trainer)
                 self.stopwatch.start()
             return
         self.env_steps = trainer.counters.env_steps - self._begun
         if self.env_steps >= self.wanted and not trainer.should_stop:
             self.stopwatch.stop()
-            self.used = {name: spent - self._before.get(name, 0.0) for name, spent in usage().items()}
+            self.used = _since(self._before, usage(trainer.sampler))
+            self.told = _since(self._said, getattr(trainer.sampler, "seconds", {}))
             trainer.request_stop("interrupted")  # for which nobody evaluates
 
     def on_training_end(self, trainer: Any, event: Any) -> None:
@@ -194,8 +208,16 @@ class Watch:
         self._listeners = {}
 
 
-def usage() -> dict[str, float]:
-    """Seconds of a core so far: of this process's main thread, its other threads, and each of its children."""
+def _since(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, float]:
+    return {name: value - before.get(name, 0.0) for name, value in now.items()}
+
+
+def usage(sampler: Any = None) -> dict[str, float]:
+    """Seconds of a core so far: of this process's main thread, its other threads, and each of its children.
+
+    Args:
+        sampler: the one among them that has its `pid` is called the producer.
+    """
     process, main = psutil.Process(), threading.main_thread().native_id
     found = {"main thread": 0.0}
     for thread in process.threads():
@@ -204,7 +226,8 @@ def usage() -> dict[str, float]:
     for child in process.children(recursive=True):
         try:
             times = child.cpu_times()
-            found[f"process {child.pid}"] = times.user + times.system
+            name = "producer" if child.pid == getattr(sampler, "pid", None) else f"process {child.pid}"
+            found[name] = times.user + times.system
         except psutil.Error:  # it ended meanwhile
             continue
     return found
@@ -221,9 +244,13 @@ def in_proportion(watch: Watch, once: Mapping[str, tuple[float, int | None]]) ->
     """Seconds by phase for the window's steps.
 
     Args:
-        once: of what happens rarely, evaluation and checkpoint: seconds of one, and env steps between two (None: never).
+        once: of evaluation and checkpoint, which are rare: seconds of one, and env steps between two (None: never).
     """
     seconds = dict(watch.stopwatch.seconds)
+    if "waited" in watch.told and WAITING in seconds:  # the rest of it is taking over what came
+        waited = min(watch.told["waited"], seconds[WAITING])
+        seconds[SAMPLER] = seconds.get(SAMPLER, 0.0) + seconds[WAITING] - waited
+        seconds[WAITING] = waited
     for phase, (each, every) in once.items():
         seconds.pop(phase, None)  # how often it came due in a short window says nothing
         if every:
@@ -236,8 +263,12 @@ def floors(environments: Rate, updates: Rate, steps_per_update: float) -> dict[s
     return {"environments": environments.per_second, "updates": updates.per_second * steps_per_update}
 
 
-def advise(found: Profile, num_envs: int) -> str:
-    """One sentence: what takes the time, and what to try."""
+def advise(found: Profile, num_envs: int, can_overlap: bool = False) -> str:
+    """One sentence: what takes the time, and what to try.
+
+    Args:
+        can_overlap: experience is gathered in this process, and could be in another one while this one learns.
+    """
     environment, act = found.share(ENVIRONMENT), found.share(ACT, ANNOTATE)
     learning, around = found.share(*LEARNING), found.share(EVALUATION, CHECKPOINT, LOGGING, CALLBACKS)
     step = found.seconds.get(ENVIRONMENT, 0.0) / max(1, found.env_steps)
@@ -245,6 +276,12 @@ def advise(found: Profile, num_envs: int) -> str:
         return (
             f"{found.share(WAITING):.0%} of the time is waiting for experience: environments or acting are the slower "
             "side; `uniarena tune-sampling` shows faster ways of stepping them."
+        )
+    hidden = min(found.share(*COLLECTING), learning)
+    if can_overlap and hidden >= 0.15:
+        return (
+            f"Gathering is {found.share(*COLLECTING):.0%} of the time and learning {learning:.0%}, one after the "
+            f"other: sampling.type=pipelined overlaps them on two cores, which hides up to {hidden:.0%}."
         )
     parts = {"environment": environment, "act": act, "learning": learning, "around": around}
     largest = max(parts, key=lambda name: parts[name])
@@ -268,8 +305,8 @@ def advise(found: Profile, num_envs: int) -> str:
             "(training.eval_every_env_steps, training.save_every_env_steps)."
         )
     return (
-        f"Updates are {learning:.0%} of the time: larger minibatches or fewer of them, or a smaller network; nothing else "
-        "here can gain much."
+        f"Updates are {learning:.0%} of the time: larger minibatches or fewer of them, or a smaller network; nothing "
+        "else here can gain much."
     )
 
 

@@ -72,11 +72,15 @@ def profile(
     ],
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Env steps to watch, after a warm-up; by default 8 updates' worth, 2,000 at least."),
+        typer.Option(
+            min=1, help="Env steps to watch, after a warm-up; by default 4 updates' worth, 2,000 at least."
+        ),
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option(help="Where profile.json and its picture go; by default the run's folder, or the current one."),
+        typer.Option(
+            help="Where profile.json and its picture go; by default the run's folder, or the current one."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> Answer:

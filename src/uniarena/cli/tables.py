@@ -59,9 +59,20 @@ def profile(done: Any) -> str:
     text = [table(["part", "share", "µs/step", "what"], rows, title, (0, 3))]
     busy = ", ".join(f"{side.name} {side.busy:.0%}" for side in found.sides)
     text.append(f"busy: {busy} (goal for the busiest: {BUSY:.0%}); {found.threads} torch thread(s)")
+    if found.producer:
+        text.append(
+            "the producer: " + ", ".join(f"{name} {share:.0%}" for name, share in found.producer.items())
+        )
     for name, rate in found.floors.items():
-        text.append(f"{name} alone: {rate:,.0f} steps/s, of which the run has {found.steps_per_second / rate:.0%}")
-    text.append(f"the stopwatch itself took {found.overhead:.2%}; load of the machine: {done.load:.1f}")
+        text.append(
+            f"{name} alone: {rate:,.0f} steps/s, of which the run has {found.steps_per_second / rate:.0%}"
+        )
+    busy_machine = ": other programs want its cores, so shares hold better than rates" if done.crowded else ""
+    text.append(
+        f"the stopwatch itself took {found.overhead:.2%}; load of the machine {done.load:.1f}{busy_machine}"
+    )
     text.append(f"\n{found.advice}")
-    text.append(f"wrote {done.file}" + (f", {done.picture}" if done.picture else "; its picture needs uniarena[plot]"))
+    text.append(
+        f"wrote {done.file}" + (f", {done.picture}" if done.picture else "; its picture needs uniarena[plot]")
+    )
     return "\n".join(text)

@@ -17,15 +17,17 @@ from uniarena import assembly, provenance
 from uniarena.analysis import profile as profiling
 from uniarena.analysis import rates
 from uniarena.analysis.plots import draw
+from uniarena.analysis.sampling import cores
 from uniarena.config import Experiment, Section
 from uniarena.run.surroundings import ended_early
+from uniarena.sampling import LocalSampler
 from uniarena.sampling.evaluation import evaluate_agent
 from uniarena.seeding import seed_globals
 from uniarena.trainer.callbacks.evaluate import Evaluate
 from uniarena.trainer.trainer import Trainer
 
 FILE, PICTURE = "profile.json", "profile.png"
-ITERATIONS, LEAST = 8, 2_000
+ITERATIONS, LEAST = 4, 2_000
 """Length of the window unless it is told: so many updates of a rollout, and at least so many env steps."""
 
 
@@ -44,16 +46,19 @@ class Profiled:
     picture: Path | None
     load: float
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more wanted a core than there are."""
+        return self.load > cores() + 0.5
 
-def profile(
-    exp: Experiment, folder: str | Path, steps: int | None = None, seconds: float = 1.0
-) -> Profiled:
+
+def profile(exp: Experiment, folder: str | Path, steps: int | None = None, seconds: float = 1.0) -> Profiled:
     """Train for a while as `exp` says, from the beginning and in a scratch folder, and say where the time goes.
 
     Args:
         exp: the configuration; `assembly.check` comes first.
         folder: where `profile.json` and its picture go.
-        steps: env steps of the window; None: 8 updates' worth, 2,000 at least. Before it come the warm-up and two
+        steps: env steps of the window; None: 4 updates' worth, 2,000 at least. Before it come the warm-up and two
             iterations with an update.
         seconds: of each floor.
 
@@ -95,9 +100,7 @@ def _profiled(exp: Experiment, scratch: Path, steps: int | None, seconds: float)
             trainer.close()
 
 
-def _figures(
-    exp: Experiment, trainer: Trainer, watch: profiling.Watch, seconds: float
-) -> profiling.Profile:
+def _figures(exp: Experiment, trainer: Trainer, watch: profiling.Watch, seconds: float) -> profiling.Profile:
     """The window's figures, and what has to be measured beside it."""
     stopwatch, threads = watch.stopwatch, torch.get_num_threads()
     overhead = stopwatch.price() * sum(stopwatch.calls.values()) / max(stopwatch.total, 1e-9)
@@ -108,8 +111,12 @@ def _figures(
         profiling.CHECKPOINT: (_checkpoint(trainer), _due(every["save"], exp)),
     }
     parts = profiling.in_proportion(watch, once)
-    found = profiling.Profile(watch.env_steps, parts, busy, threads, _floors(trainer, seconds), overhead)
-    return replace(found, advice=profiling.advise(found, trainer.sampler.columns))
+    shares = {name: spent / stopwatch.total for name, spent in watch.told.items() if name != "waited"}
+    alone = _floors(trainer, seconds)
+    found = profiling.Profile(watch.env_steps, parts, busy, threads, alone, overhead, shares)
+    here = isinstance(trainer.sampler, LocalSampler) and trainer.sampler.env.device.type == "cpu"
+    can_overlap = hasattr(exp, "sampling") and here and cores() > 1
+    return replace(found, advice=profiling.advise(found, trainer.sampler.columns, can_overlap))
 
 
 def _due(every: int, exp: Experiment) -> int | None:
@@ -146,8 +153,10 @@ def _floors(trainer: Trainer, seconds: float) -> dict[str, float]:
         environments = rates.environment_rate(env, seconds)
     finally:
         env.close()
-    updates = rates.update_rate(trainer, rates.ready_data(trainer), seconds)
-    return profiling.floors(environments, updates, trainer.schedule.steps_per_update(trainer.sampler.columns))
+    ready = rates.ready_data(trainer)
+    updates = rates.update_rate(trainer, ready, seconds)
+    each = trainer.schedule.steps_per_update(trainer.sampler.columns) if ready is None else ready.T * ready.B
+    return profiling.floors(environments, updates, each)
 
 
 @contextlib.contextmanager
