@@ -1,5 +1,6 @@
 """The tensor forms that ship, step for step beside Gymnasium's own environments."""
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -7,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from uniarena.config import ConfigError
+import uniarena
+from uniarena import assembly
+from uniarena.assembly import environment
+from uniarena.config import ConfigError, load
 from uniarena.envs import TensorEnvs, make_env
 from uniarena.envs.checker import check_env
 from uniarena.envs.native import native_state
@@ -174,3 +178,33 @@ def test_pictures_are_gymnasiums(env_id: str) -> None:
         env.step(action)
     assert not np.array_equal(first, env.render())
     env.close()
+
+
+def test_a_config_puts_it_beside_the_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(environment, "make_env", lambda *args, **options: given.append(options["kwargs"]))
+    monkeypatch.setattr(assembly, "choose_device", lambda wanted: f"where {wanted} says")
+    section = {"id": "CartPole-v1", "num_envs": 8, "vectorization": "tensor"}
+
+    def device(**more: Any) -> Any:
+        environment.build_env(load(["ppo/cartpole", {"environment": {**section, **more}}]))
+        return given[-1].get("device")
+
+    assert device() == "where auto says"
+    assert device(kwargs={"device": "cpu"}) == "cpu"
+    assert device(vectorization="native") is None
+
+
+def test_a_run_in_a_tensor_environment_trains_evaluates_and_resumes(tmp_path: Path) -> None:
+    config = {
+        "environment": {"id": "CartPole-v1", "vectorization": "tensor", "num_envs": 64},
+        "learner": {"type": "ppo", "n_steps": 16, "batch_size": 256, "n_epochs": 2, "learning_rate": 1e-3},
+        "training": {"total_timesteps": 4096, "save_every_env_steps": 2048, "n_eval_episodes": 4},
+    }
+    whole = uniarena.train(config, run_dir=tmp_path / "whole", quiet=True)
+    assert whole.eval is not None and whole.eval.return_mean > 5
+    uniarena.train(config, ["training.total_timesteps=2048"], run_dir=tmp_path / "half", quiet=True)
+    uniarena.resume(tmp_path / "half", ["training.total_timesteps=4096"], quiet=True)
+    agents = [uniarena.Agent.load(tmp_path / name / "checkpoints" / "4096") for name in ("whole", "half")]
+    pairs = zip(*(agent.model.parameters() for agent in agents), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
