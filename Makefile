@@ -10,7 +10,7 @@ ARGS    ?=
 WORKERS ?= 2
 DEV     := dev box2d mujoco onnx video
 # Each extra that clashes with the pins of others gets an environment of its own; `all` is the rest.
-CLASHES := metaworld legacy-gym
+CLASHES := metaworld gymnax legacy-gym
 
 BIN    := $(VENV)/bin
 setup  := PYTHON="$(PYTHON)" PIP_ARGS="$(PIP_ARGS)" scripts/setup.sh

@@ -41,6 +41,7 @@ EXTRAS = {
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "tensordict": ("tensordict",),
     "jax": ("jax",),
+    "gymnax": ("jax", "gymnax"),
     "metaworld": ("metaworld",),
     "legacy-gym": ("gym",),
 }

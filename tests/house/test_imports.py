@@ -18,6 +18,7 @@ OPTIONAL = [
     "dm_control",
     "envpool",
     "gym",
+    "gymnax",
     "h5py",
     "jax",
     "metaworld",

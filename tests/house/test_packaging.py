@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OPTIONAL = PROJECT["optional-dependencies"]
 TOOLING = {"all", "dev", "docs"}
-CLASHING = {"metaworld", "legacy-gym"}
+CLASHING = {"metaworld", "gymnax", "legacy-gym"}
 
 
 def pins() -> dict[str, str]:

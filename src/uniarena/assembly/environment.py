@@ -11,6 +11,7 @@ from typing import Any
 from uniarena.config import ConfigError, Experiment, Section
 from uniarena.envs import WorkerError, make_env
 from uniarena.envs.protocol import Env
+from uniarena.envs.simulators import tensor_form
 from uniarena.envs.wrappers import record_video
 from uniarena.seeding import preserved_globals
 
@@ -80,6 +81,14 @@ def refuse_undrawn(exp: Experiment) -> None:
 
 def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:
     section = exp.environment
+    if (
+        section.vectorization == "tensor"
+        and isinstance(section.id, str)
+        and tensor_form(section.id) is not None
+    ):
+        from uniarena.assembly import choose_device
+
+        kwargs = {"device": choose_device(exp.training.device), **kwargs}  # beside the networks
     try:
         return make_env(
             section.id,

@@ -110,8 +110,8 @@ def train(
     """Train an agent."""
     from uniarena.config import load
 
-    files, overrides = _split(config)
-    _hide(overrides)
+    files, overrides = split(config)
+    hide(overrides)
     experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
     if print_config:
         return _resolved(experiment)
@@ -141,7 +141,7 @@ def resume(
     """Continue a run from its newest whole checkpoint, as if it had never stopped, or with changes."""
     from uniarena import run as runs
 
-    _hide(changes or ())
+    hide(changes or ())
     if runs.is_of_seeds(run):
         if as_new is not None:
             raise BadInput(f"{run} holds the runs of several seeds; --as takes one of them")
@@ -167,7 +167,7 @@ def evaluate(
     """Evaluate a trained agent in its own environment."""
     from uniarena import run as runs
 
-    _hide(secrets or ())
+    hide(secrets or ())
     mode: dict[str, Any] = {
         "deterministic": not stochastic,
         "seed": seed,
@@ -271,8 +271,8 @@ def check_config(config: Config, as_json: Json = False) -> Answer:
     """Give hints on a configuration before it is trained; docs/tuning.md explains them."""
     from uniarena.config import load, to_mapping
 
-    files, overrides = _split(config)
-    _hide(overrides)
+    files, overrides = split(config)
+    hide(overrides)
     experiment = load(files, overrides)  # a bad one is answered before anything heavy is imported
     from uniarena import assembly
     from uniarena.analysis.doctor.hints import hints
@@ -335,7 +335,7 @@ def _call(arguments: Sequence[str]) -> Answer | None:
     return answer if isinstance(answer, Answer) else None
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Files and recipe names, and `key.path=value` overrides."""
     overrides = [a for a in arguments if "=" in a and not Path(a).exists()]
     files = [a for a in arguments if a not in overrides]
@@ -382,7 +382,7 @@ def _trained_seeds(report: Any) -> Answer:
     return Answer(report.to_json(), str(report), code)
 
 
-def _hide(overrides: Sequence[str]) -> None:
+def hide(overrides: Sequence[str]) -> None:
     """Values of keys that name secrets are not repeated in messages."""
     from uniarena import provenance
 

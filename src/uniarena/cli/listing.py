@@ -24,6 +24,7 @@ _FORMS = (
     ("metaworld/reach-v3", "metaworld", "metaworld"),
     ("procgen/coinrun", "envpool", "envpool"),
     ("envpool/Pong-v5", "envpool", "envpool"),
+    ("gymnax/CartPole-v1", "gymnax", "gymnax"),
     ("gym/CartPole-v1", "gym", "legacy-gym"),
 )
 

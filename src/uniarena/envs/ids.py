@@ -229,6 +229,14 @@ def _metaworld(env_id: str, rest: str) -> Known:
     return _gymnasium("Meta-World/MT1")._replace(env_id=env_id, kwargs={"env_name": rest})
 
 
+def _gymnax(env_id: str, rest: str) -> Known:
+    for module in ("jax", "gymnax"):
+        _import(env_id, module, "gymnax")
+    from uniarena.envs.gymnax import GymnaxSimulator
+
+    return Known(env_id, functools.partial(GymnaxSimulator, rest))
+
+
 def _old_gym(env_id: str, rest: str) -> Known:
     """`gym/CartPole-v1`: the old gym's own registry."""
     old = _import(env_id, "gym", "legacy-gym")
@@ -241,6 +249,7 @@ _SPECIAL: dict[str, Callable[[str, str], Known]] = {
     "dm_control": _dm_control,
     "metaworld": _metaworld,
     "gym": _old_gym,
+    "gymnax": _gymnax,
 }
 
 

@@ -18,3 +18,10 @@ def to_jax(tensor: Tensor) -> Any:
     import jax.dlpack
 
     return jax.dlpack.from_dlpack(tensor.contiguous())
+
+
+def library() -> Any:
+    """The module `jax`."""
+    import jax
+
+    return jax

@@ -17,6 +17,7 @@ from uniarena.envs.envpool import EnvPoolVector, make_envpool
 from uniarena.envs.masks import MaskObs
 from uniarena.envs.protocol import Env
 from uniarena.envs.serial import SerialEnvs, refuse_shared
+from uniarena.envs.simulators import TENSOR_FORMS, tensor_form
 from uniarena.envs.single import SingleMaker, Wrap, call_with, split_wrappers
 from uniarena.envs.sync import sync_vector
 from uniarena.envs.tensor import TensorEnvs, is_tensor_env
@@ -62,7 +63,8 @@ def make_env(
             (classes, import paths, or functions env → env) go around each single environment and come first.
         vectorization: `serial` steps single environments in this process (the default), `async` in worker
             processes; a `WorkersConfig` is `async` with these settings. `sync` is gymnasium's own serial form,
-            `native` its vector entry point, `envpool` EnvPool; `tensor` is for simulators.
+            `native` its vector entry point, `envpool` EnvPool; `tensor` is for simulators, and for ids that have
+            a tensor form here (`CartPole-v1`, `Pendulum-v1`).
         seed: for the first reset, where `reset` is given none.
         kwargs: arguments of the environment.
         max_episode_steps: time limit in steps.
@@ -154,9 +156,8 @@ def _by_id(env_id: str, order: _Order) -> Env:
         return _from_factory(known.make, known.env_id, order)
     if order.vectorization == "native":
         return _native(known, order)
-    if order.vectorization == "tensor":  # simulators that register ids, as Isaac Lab does
-        env = call_with(known.make, order.kwargs, env_id)
-        return _from_object(getattr(env, "unwrapped", env), known.env_id, order)
+    if order.vectorization == "tensor":
+        return _tensor(known, order)
     if order.max_episode_steps is not None:  # gymnasium's own limit is replaced, not added to
         order = replace(
             order,
@@ -296,6 +297,23 @@ def _native(known: ids.Known, order: _Order) -> Env:
         raise ids.missing_for(known.env_id, known.spec, error) from error
     order = replace(order, max_episode_steps=None)
     return _accept(VectorEnvs(vector, known.env_id, order.seed, order.action_mask), order, ("native",))
+
+
+def _tensor(known: ids.Known, order: _Order) -> Env:
+    """The tensor form of a gymnasium id: one of ours, or a simulator that registers ids, as Isaac Lab does."""
+    form = tensor_form(known.env_id)
+    if form is not None:
+        return _from_factory(form, known.env_id, order)
+    assert known.make is not None
+    env = call_with(known.make, order.kwargs, known.env_id)
+    if not _is_batched(env.unwrapped):
+        env.close()
+        raise ConfigError(
+            f"{known.env_id!r} has no tensor form; there are those of {', '.join(TENSOR_FORMS)}, gymnax/… and your own",
+            path="environment.vectorization",
+            hint="set it to auto; a simulator of your own is package.module:Name (docs/environments.md)",
+        )
+    return _from_object(env.unwrapped, known.env_id, order)
 
 
 def _pool(env_id: str, task: str, order: _Order) -> Env:

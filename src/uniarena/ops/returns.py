@@ -79,7 +79,9 @@ def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> 
         value = _of_sequences(value_fn, rollout, max_rows)
     else:
         value = _evaluate(value_fn, rows.flatten(), max_rows).reshape(shape)
-    if "next_obs" in rows:
+    if "next_obs" in rows and "state" not in rows and value.device.type == "cpu":
+        ended = _listed(rows, last)  # on other devices, to count them would mean to wait
+    elif "next_obs" in rows:
         dense = Batch(shape, obs=rows.next_obs, is_first=torch.zeros_like(rows.is_first))
         if "state" in rows:  # the state before row t + 1 is the one after row t, not yet reset
             dense = dense.replace(state=tree_map(_shift, rows.state, last.state))
@@ -94,6 +96,12 @@ def next_values(value_fn: ValueFn, rollout: Rollout, max_rows: int = 16_384) -> 
     if ended is not None:
         next_value[ended.t, ended.b] = tail_value[shape[1] :]
     return value, next_value
+
+
+def _listed(rows: Batch, last: Batch) -> Batch:
+    """The ends among rows that have every successor, as a rollout lists them: the others' is the next row."""
+    t, b = torch.cat([rows.is_first[1:], last.is_first[None]]).nonzero(as_tuple=True)
+    return Batch((len(t),), t=t, b=b, obs=tree_map(lambda leaf: leaf[t, b], rows.next_obs))
 
 
 def gae(

@@ -3,11 +3,13 @@
 from uniarena.run.compare import Comparison, diff
 from uniarena.run.examining import doctor
 from uniarena.run.plotting import plot
+from uniarena.run.profiling import profile
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import VIDEOS, evaluate, export, record
 from uniarena.run.seeds import is_of_seeds, resume_seeds, train_seeds
 from uniarena.run.training import read, resume, train
+from uniarena.run.tuning import tune_sampling
 from uniarena.run.verify import Verdict, verify
 
 __all__ = [
@@ -24,11 +26,13 @@ __all__ = [
     "figures",
     "is_of_seeds",
     "plot",
+    "profile",
     "read",
     "record",
     "resume",
     "resume_seeds",
     "train",
     "train_seeds",
+    "tune_sampling",
     "verify",
 ]

@@ -36,6 +36,8 @@ _OURS = {
     "events",
     "videos",
     "plots",
+    "profile.json",
+    "profile.png",
     provenance.LOG,
     provenance.RECORD,
     provenance.LOCK,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,4 +110,20 @@ def gradients(found: Flow, path: Path) -> Path:
     axes.set_xticks(marks, [f"{found.steps[mark]:,}" for mark in marks], fontsize=7)
     axes.set_xlabel("env steps")
     figure.colorbar(image, ax=axes, label="log10 of the gradient's norm")
+    return _saved(figure, path)
+
+
+def shares(parts: Mapping[str, float], sides: Mapping[str, float], title: str, path: Path) -> Path:
+    """Fractions of a run's time as bars, and below them how busy each thread and process was."""
+    figure = _figure(8, 1.4 + 0.3 * (len(parts) + len(sides)))
+    upper, lower = figure.subplots(2, 1, height_ratios=[len(parts) + 1, len(sides) + 1])
+    for axes, bars, colour in ((upper, parts, "tab:blue"), (lower, sides, "tab:orange")):
+        values = [100 * value for value in bars.values()]
+        drawn = axes.barh(list(bars), values, color=colour)
+        axes.bar_label(drawn, fmt="%.1f %%", padding=3, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xlim(0, max([*values, 1.0]) * 1.15)
+        axes.tick_params(labelsize=8)
+    upper.set_title(title, fontsize=10)
+    lower.set_title("busy, of the time", fontsize=9)
     return _saved(figure, path)
