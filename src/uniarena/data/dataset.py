@@ -178,25 +178,25 @@ class Dataset:
         return replace(self, source=kept)
 
     def refuse_nonfinite(self) -> None:
-        """Raise where rewards, actions or observations of the source hold NaN or infinite values.
+        """Raise where transitions hold NaN or infinite values.
 
         Raises:
-            DataError: with the first step, and how many there are.
+            DataError: with the first transition, and how many there are.
         """
-        bad = {"reward": ~np.isfinite(self.reward)}
-        for name, tree in (
-            ("action", self.source.action),
-            ("obs", self.source.obs),
-            ("next_obs", self.source.next_obs),
-        ):
-            for column in tree_leaves({} if tree is None else tree):
-                bad[name] = bad.get(name, False) | odd_rows(column)
-        for name, rows in bad.items():
-            if np.any(rows):
+        rows, source = self.rows, self.source
+        explicit = rows.next_at < 0
+        bad = {"reward": ~np.isfinite(self.reward), "action": _odd(source.action, rows.at)}
+        bad["obs"] = _odd(source.obs, rows.obs_at)
+        bad["next_obs"] = np.zeros(len(self), bool)
+        bad["next_obs"][~explicit] = _odd(source.obs, rows.next_at[~explicit])
+        if source.next_obs is not None:
+            bad["next_obs"][explicit] = _odd(source.next_obs, -1 - rows.next_at[explicit])
+        for name, found in bad.items():
+            if found.any():
                 raise DataError(
-                    f"{name} has {int(np.sum(rows)):,} rows with NaN or infinite values, the first at row "
-                    f"{int(np.argmax(rows)):,}",
-                    self.source.path,
+                    f"{name} has {int(found.sum()):,} rows with NaN or infinite values, the first at row "
+                    f"{int(rows.at[found.argmax()]):,}",
+                    source.path,
                     "mend the file, or leave such steps out: nonfinite: drop",
                 )
 
@@ -222,6 +222,15 @@ class Dataset:
             "rows": rows.hexdigest(),
             "transitions": len(self),
         }
+
+
+def _odd(tree: Tree, places: np.ndarray) -> np.ndarray:
+    """`[N]` bool: places at which some leaf has a value that is NaN or infinite."""
+    found = np.zeros(len(places), bool)
+    for column in tree_leaves(tree):
+        if column.dtype.kind == "f" and len(places):
+            found |= odd_rows(column)[places]
+    return found
 
 
 def _file_digest(path: Path) -> bytes:

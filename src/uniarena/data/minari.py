@@ -183,8 +183,11 @@ def _pictures(column: Column, shape: tuple[int, ...]) -> Column:
     def read(start: int, stop: int) -> np.ndarray:
         from PIL import Image  # only where there are pictures
 
-        images = [np.array(Image.open(io.BytesIO(bytes(row)))) for row in column.read(start, stop)]
-        return np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
+        try:
+            images = [np.array(Image.open(io.BytesIO(bytes(row)))) for row in column.read(start, stop)]
+            return np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
+        except (OSError, ValueError) as error:
+            raise DataError(f"a picture is damaged, or of another size than the space says: {error}") from error
 
     return SourceColumn((len(column), *shape), np.uint8, read)
 

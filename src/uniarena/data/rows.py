@@ -263,7 +263,7 @@ def _nonfinite(source: Source, obs_at: np.ndarray, next_at: np.ndarray) -> np.nd
     for column in tree_leaves(source.obs):
         odd = odd_rows(column)
         bad |= odd[obs_at]
-        inside = next_at >= 0
+        inside = (next_at >= 0) & (next_at < len(odd))  # what lies behind the last row is unsafe already
         bad[inside] |= odd[next_at[inside]]
     if source.next_obs is not None:
         for column in tree_leaves(source.next_obs):
