@@ -30,7 +30,14 @@ def test_a_file_is_inspected(ua: Ua) -> None:
     path = steps(Path("a.npz"))
     told = ua("data", "inspect", path, "--json")
     assert told.code == 0
-    wanted = {"episodes": 3, "transitions": 4, "terminated": 2, "truncated": 1, "dropped": 1, "reward_sum": 4.0}
+    wanted = {
+        "episodes": 3,
+        "transitions": 4,
+        "terminated": 2,
+        "truncated": 1,
+        "dropped": 1,
+        "reward_sum": 4.0,
+    }
     assert {name: told.json[name] for name in wanted} == wanted
     assert any("1: end of the data" in warning for warning in told.json["warnings"])
     shown = ua("data", "inspect", path, "--page", "page.html")
@@ -42,7 +49,9 @@ def test_how_a_file_is_read_is_given_beside_it(ua: Ua) -> None:
     path = steps(Path("a.npz"))
     told = ua("data", "inspect", path, "boundary=fixed_length", "episode_length=1", "--json")
     assert told.json["dropped_by_reason"] == {"end of an episode of fixed length": 3}
-    assert ua("data", "inspect", path, "keys.reward=rewards", "episodes=[0, 1]", "--json").json["episodes"] == 1
+    assert (
+        ua("data", "inspect", path, "keys.reward=rewards", "episodes=[0, 1]", "--json").json["episodes"] == 1
+    )
     wrong = ua("data", "inspect", path, "boundry=jump", "--json")
     assert wrong.code == 2 and "boundary" in wrong.err
 
@@ -50,7 +59,10 @@ def test_how_a_file_is_read_is_given_beside_it(ua: Ua) -> None:
 def test_an_environment_is_held_against_the_file(ua: Ua) -> None:
     told = ua("data", "inspect", steps(Path("a.npz")), "--env", "CartPole-v1", "--json")
     assert told.code == 2
-    assert told.json["error"]["type"] == "DataError" and "the environment has Box(4)" in told.json["error"]["message"]
+    assert (
+        told.json["error"]["type"] == "DataError"
+        and "the environment has Box(4)" in told.json["error"]["message"]
+    )
 
 
 def test_what_is_no_data_is_bad_input(ua: Ua) -> None:
@@ -75,7 +87,9 @@ def test_a_file_is_converted(ua: Ua) -> None:
 @pytest.mark.extra("offline")
 def test_a_format_tells_what_it_cannot_say(ua: Ua) -> None:
     told = ua("data", "convert", steps(Path("a.npz")), "toy", "--format", "rlds", "--json")
-    assert told.json["not_said"] == ["that the last observation of 2 terminated episodes is not known (it is a copy)"]
+    assert told.json["not_said"] == [
+        "that the last observation of 2 terminated episodes is not known (it is a copy)"
+    ]
     assert ua("data", "inspect", "toy", "--json").json["transitions"] == 4
 
 
@@ -98,7 +112,9 @@ def test_an_agent_is_recorded(ua: Ua) -> None:
     assert data.source.env["id"] == "CartPole-v1"
     assert data.returns.tolist() == data.lengths.tolist()  # CartPole gives 1 a step
     assert all(episode.final_known for episode in data)
-    again = ua("data", "record", "run", "--episodes", "5", "--epsilon", "0.3", "--seed", "7", "--out", "b.npz")
+    again = ua(
+        "data", "record", "run", "--episodes", "5", "--epsilon", "0.3", "--seed", "7", "--out", "b.npz"
+    )
     assert again.code == 0 and Path("b.npz").read_bytes() == path.read_bytes()
     greedy = ua("data", "record", "run", "--episodes", "3", "--out", "c.npz", "--json")
     assert greedy.code == 0 and load("c.npz").episodes == 3

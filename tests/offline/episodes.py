@@ -63,7 +63,9 @@ def random_episodes(
         kind = rng.integers(3)
         terminated[-1], truncated[-1] = kind in (0, 2), kind in (1, 2)
         obs = tree_map(
-            lambda leaf, space: leaf.astype(space.dtype), values(observed, steps + 1, rng), like(storage_space(observed))
+            lambda leaf, space: leaf.astype(space.dtype),
+            values(observed, steps + 1, rng),
+            like(storage_space(observed)),
         )
         action = values(policy_space(acted), steps, rng)
         reward = rng.integers(-40, 40, steps) / 8

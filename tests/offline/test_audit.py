@@ -56,7 +56,13 @@ def test_the_figures_of_whole_episodes(tmp_path: Path) -> None:
         "dropped": 0,
         "reward_sum": 45.0,
     }
-    assert found["lengths"] == {"min": 2, "median": 3, "mean": pytest.approx(10 / 3), "std": pytest.approx(1.247, abs=1e-3), "max": 5}
+    assert found["lengths"] == {
+        "min": 2,
+        "median": 3,
+        "mean": pytest.approx(10 / 3),
+        "std": pytest.approx(1.247, abs=1e-3),
+        "max": 5,
+    }
     assert [found["returns"][name] for name in ("min", "median", "max")] == [1.0, 9.0, 35.0]
     assert sum(found["return_histogram"]["counts"]) == 3
     assert found["observations"][0]["min"] == -7.0  # of what episodes ended in
@@ -70,7 +76,9 @@ def test_the_sum_of_rewards_before_and_after(tmp_path: Path) -> None:
     found = looked_into(tmp_path / "a.npz", **given)
     assert (found["reward_sum"], found["reward_sum_before"]) == (18.0, 28.0)
     assert (found["dropped"], found["truncated"]) == (2, 2)
-    assert said(found, "2 of 8 steps are no transitions (2: time limit without the observation it ended with)")
+    assert said(
+        found, "2 of 8 steps are no transitions (2: time limit without the observation it ended with)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,10 @@ def test_the_sum_of_rewards_before_and_after(tmp_path: Path) -> None:
         ({"rewards": np.where(np.arange(10) == 2, np.nan, 1.0)}, "1 rewards are NaN or infinite"),
         ({"actions": np.full((10, 1), np.nan, np.float32)}, "action: 10 rows have NaN"),
         ({"actions": np.full((10, 1), 3.0, np.float32)}, "action: 10 of 10 rows lie outside"),
-        ({"actions": np.full((10, 1), 1.0, np.float32)}, "up to 100% of the actions lie at a bound (entries 0)"),
+        (
+            {"actions": np.full((10, 1), 1.0, np.float32)},
+            "up to 100% of the actions lie at a bound (entries 0)",
+        ),
         ({"actions": np.full((10, 1), 0.1, np.float32)}, "stay within a quarter of the way"),
         ({"actions": np.full((10, 1), 0.1, np.float32)}, "action: nothing in it ever changes"),
     ],
@@ -141,7 +152,7 @@ def test_a_spread_is_that_of_numpy() -> None:
 def test_histograms_of_nothing_and_of_one_value() -> None:
     assert histogram(np.array([])) == {"edges": [], "counts": []}
     assert histogram(np.array([2.0, 2.0])) == {"edges": [2.0, 2.0], "counts": [2]}
-    assert report.bars(histogram(np.array([np.nan])))== []
+    assert report.bars(histogram(np.array([np.nan]))) == []
 
 
 @pytest.mark.parametrize("suffix", [".html", ".md"])

@@ -31,7 +31,9 @@ def made(tmp_path: Path, seed: int, n: int = 1, **more: Any) -> tuple[DatasetBuf
     acted = list(ACTIONS.values())[seed % len(ACTIONS)]
     episodes = random_episodes(rng, observed, acted, 6)
     path = record(tmp_path / f"{seed}.npz", episodes, observed, acted)
-    spec = BufferSpec(observed, policy_space(acted), gamma=GAMMA, batch_size=64, n_step=n, successors=True, **more)
+    spec = BufferSpec(
+        observed, policy_space(acted), gamma=GAMMA, batch_size=64, n_step=n, successors=True, **more
+    )
     return DatasetBuffer(DatasetConfig(path=str(path)), spec), episodes
 
 
@@ -108,7 +110,12 @@ def test_actions_come_as_the_policy_gives_them(tmp_path: Path) -> None:
     acted = spaces.Box(low, high, dtype=np.float32)
     stretched = BufferSpec(box, spaces.Box(-1.0, 1.0, (2,), np.float32), action_space=acted)
     batch = DatasetBuffer(DatasetConfig(path=str(path)), stretched).at(np.arange(4))
-    assert batch.action.tolist() == [[-1.0, -1.0], [1.0, 1.0], [0.5, -0.5], [1.0, -1.0]]  # the last one clipped
+    assert batch.action.tolist() == [
+        [-1.0, -1.0],
+        [1.0, 1.0],
+        [0.5, -0.5],
+        [1.0, -1.0],
+    ]  # the last one clipped
     plain = BufferSpec(box, acted, action_space=acted)
     batch = DatasetBuffer(DatasetConfig(path=str(path)), plain).at(np.arange(4))
     assert batch.action.tolist() == [[-2.0, 0.0], [2.0, 4.0], [1.0, 1.0], [2.0, 0.0]]
@@ -130,7 +137,12 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="takes no experience"):
         buffer.add(line([0.0, 1.0], 2.0))
     with pytest.raises(ConfigError, match="a dataset has no state"):
-        DatasetBuffer(buffer.cfg, BufferSpec(buffer.spec.observation_space, buffer.spec.policy_space, extra={"state": spaces.Discrete(2)}))
+        DatasetBuffer(
+            buffer.cfg,
+            BufferSpec(
+                buffer.spec.observation_space, buffer.spec.policy_space, extra={"state": spaces.Discrete(2)}
+            ),
+        )
     other = BufferSpec(spaces.Box(-1, 1, (7,), np.float32), buffer.spec.policy_space)
     with pytest.raises(DataError, match="the environment has"):
         DatasetBuffer(buffer.cfg, other)
@@ -142,7 +154,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
 def test_it_is_found_by_its_type_and_mixes_with_replay(tmp_path: Path) -> None:
     buffer, _ = made(tmp_path, 0)
     assert registry.lookup("buffer", "dataset") is DatasetBuffer
-    cfg = parse(DatasetBuffer.Config, {"path": str(tmp_path / "0.npz"), "top_fraction": "0.5"}, "agent.buffer")
+    cfg = parse(
+        DatasetBuffer.Config, {"path": str(tmp_path / "0.npz"), "top_fraction": "0.5"}, "agent.buffer"
+    )
     assert DatasetBuffer(cfg, buffer.spec).size < buffer.size
     mixed = MixedReplay([ReplayBuffer(ReplayConfig(capacity=10), buffer.spec), buffer], [1.0, 1.0])
     batch = mixed.sample(generator(0), 10)

@@ -44,7 +44,7 @@ def test_an_end_without_a_flag_is_left_out_and_counted(tmp_path: Path, suffix: s
 @pytest.mark.parametrize("suffix", FORMS)
 def test_the_user_chooses_how_ends_are_found(tmp_path: Path, suffix: str) -> None:
     path = str(thousand(tmp_path / f"b78{suffix}"))
-    jumps = load(DataConfig(path=path, boundary="jump", jump=50.0))
+    jumps = load(DataConfig(path=path, boundary="jump", jump=20.0))
     assert (jumps.account.dropped, jumps.account.lengths.tolist()) == ({JUMP: 1}, [400, 300, 300])
     fixed = load(DataConfig(path=path, boundary="fixed_length", episode_length=350))
     assert fixed.account.lengths.tolist() == [350, 50, 350, 250]
@@ -146,6 +146,29 @@ def test_shuffled_transitions_are_taken_for_what_they_are(tmp_path: Path) -> Non
     assert any("without order" in note for note in data.account.notes)
 
 
+def test_jumps_are_found_in_real_observations_and_not_invented() -> None:
+    import gymnasium
+
+    from uniarena.data.columns import ArrayColumn
+    from uniarena.data.jumps import jumps
+
+    env = gymnasium.make("Pendulum-v1", max_episode_steps=100)
+    env.action_space.seed(0)
+    obs, cut, now = [], [], env.reset(seed=0)[0]
+    rng, action = np.random.default_rng(0), env.action_space.sample()
+    for _ in range(3000):
+        obs.append(now)
+        action = env.action_space.sample() if rng.random() < 0.2 else action
+        now, _, _, truncated, _ = env.step(action)
+        cut.append(truncated)
+        if truncated:
+            now, _ = env.reset()
+    env.close()
+    found, comparable = jumps(ArrayColumn(np.array(obs)), np.zeros(3000, bool), DataConfig(path="x").jump)
+    assert comparable and not found[~np.array(cut)].any()
+    assert 0.1 * sum(cut) < found.sum() < sum(cut)  # it finds what stands out, which is not all
+
+
 def steps_of(count: int, terminal: bool, last: bool = True) -> dict[str, np.ndarray | list[bytes]]:
     """B83: o_k = k, a_k = 10 + k, r_k = 100 + k; the last action and reward mean nothing."""
     at = np.arange(count)
@@ -165,7 +188,9 @@ def steps_of(count: int, terminal: bool, last: bool = True) -> dict[str, np.ndar
 @pytest.mark.parametrize("last", [True, False])
 def test_n_steps_are_n_minus_1_transitions(tmp_path: Path, terminal: bool, last: bool) -> None:
     path = tmp_path / "toy.tfrecord"
-    records.write_tf_records(path, [records.encode(steps_of(5, terminal, last or terminal)) for _ in range(2)])
+    records.write_tf_records(
+        path, [records.encode(steps_of(5, terminal, last or terminal)) for _ in range(2)]
+    )
     data = load(path)
     assert data.lengths.tolist() == [4, 4]
     for episode in data:

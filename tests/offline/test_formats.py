@@ -45,7 +45,9 @@ def test_every_format_keeps_every_transition(tmp_path: Path, seed: int, kind: st
     assert convert(data, tmp_path / name, kind) == []
     for cfg in (DataConfig(path=str(tmp_path / name)), DataConfig(path=str(tmp_path / name), format=kind)):
         again = load(cfg)
-        check_same(again, episodes, both=kind != "rlds")  # RLDS says of a last step only whether it is terminal
+        check_same(
+            again, episodes, both=kind != "rlds"
+        )  # RLDS says of a last step only whether it is terminal
         assert again.action_space == data.action_space
     lazily = load(tmp_path / name, lazy=True)
     check_same(lazily, episodes, both=kind != "rlds")
@@ -119,7 +121,9 @@ def test_array_records_are_read_like_tf_records(tmp_path: Path) -> None:
     [file] = (tmp_path / "toy").glob("*.tfrecord*")
     found = list(records.tf_records(file))
     file.unlink()
-    writer = module.ArrayRecordWriter(str(tmp_path / "toy" / "toy-train.array_record-00000-of-00001"), "group_size:1")
+    writer = module.ArrayRecordWriter(
+        str(tmp_path / "toy" / "toy-train.array_record-00000-of-00001"), "group_size:1"
+    )
     for each in found:
         writer.write(each)
     writer.close()

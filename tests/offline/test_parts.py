@@ -23,7 +23,9 @@ def with_returns(path: Path, returns: list[float]) -> str:
     for k, total in enumerate(returns):
         ends = np.array([False, True])
         obs = np.full((3, 3), k, np.float32)
-        recorder.add(Episode(obs, np.zeros((2, 2), np.float32), np.array([0.0, total]), ends, ~ends & False, True))
+        recorder.add(
+            Episode(obs, np.zeros((2, 2), np.float32), np.array([0.0, total]), ends, ~ends & False, True)
+        )
     return str(recorder.save(path))
 
 

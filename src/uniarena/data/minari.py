@@ -185,9 +185,13 @@ def _pictures(column: Column, shape: tuple[int, ...]) -> Column:
 
         try:
             images = [np.array(Image.open(io.BytesIO(bytes(row)))) for row in column.read(start, stop)]
-            return np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
+            return (
+                np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
+            )
         except (OSError, ValueError) as error:
-            raise DataError(f"a picture is damaged, or of another size than the space says: {error}") from error
+            raise DataError(
+                f"a picture is damaged, or of another size than the space says: {error}"
+            ) from error
 
     return SourceColumn((len(column), *shape), np.uint8, read)
 

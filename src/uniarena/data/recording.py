@@ -91,7 +91,7 @@ class Recorder:
             for (path, _), store, rows in zip(self._leaves[name], self._stores[name], leaves, strict=True):
                 if len(rows) != expected:
                     raise DataError(
-                        f"{name} {path} has {len(rows)} rows; {expected} were expected for {steps} steps"
+                        f"{name}{path and f'.{path}'} has {len(rows)} rows; {expected} were expected for {steps} steps"
                     )
                 store.append(np.asarray(rows))
         for name, kept in self._flags.items():
@@ -99,12 +99,13 @@ class Recorder:
         self._lengths.append(steps)
         self._known.append(bool(episode.final_known))
 
-    def save(self, path: Path) -> Path:
+    def save(self, path: str | Path) -> Path:
         """Write everything that was taken. The same episodes give the same bytes.
 
         Raises:
             DataError: no episode was taken.
         """
+        path = Path(path)
         if not self._lengths:
             raise DataError("no episode was recorded", path)
         text = json.dumps(self._header, sort_keys=True).encode()

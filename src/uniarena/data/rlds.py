@@ -248,7 +248,9 @@ def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str)
             return np.stack([np.frombuffer(each, feature.dtype).reshape(feature.shape) for each in values])
     if not all(each[:4] == b"\x89PNG" or each[:3] == b"\xff\xd8\xff" for each in values):
         raise DataError(
-            "holds strings where numbers or pictures belong", where, "write the data without it: it cannot be learned from"
+            "holds strings where numbers or pictures belong",
+            where,
+            "write the data without it: it cannot be learned from",
         )
     from PIL import Image  # only where there are pictures
 
@@ -257,7 +259,9 @@ def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str)
         shape = feature.shape if feature is not None and -1 not in feature.shape else pictures[0].shape
         return np.stack([each.reshape(shape) for each in pictures])
     except (OSError, ValueError) as error:
-        raise DataError(f"a picture is damaged, or of another size than the others: {error}", where) from error
+        raise DataError(
+            f"a picture is damaged, or of another size than the others: {error}", where
+        ) from error
 
 
 def _json(path: Path) -> dict[str, Any]:

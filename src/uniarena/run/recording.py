@@ -74,7 +74,7 @@ def record_data(
         mode = "deterministic" if deterministic else "stochastic"
         origin = {**_origin(source, exp), "policy": mode, "epsilon": epsilon, "seed": start}
         recorder = Recorder(env.observation_space, env.action_space, _env_of(exp), origin)
-        _Play(agent, env, episodes, epsilon, deterministic, start).into(recorder)
+        Play(agent, env, episodes, epsilon, deterministic, start).into(recorder)
     finally:
         env.close()
     return recorder.save(target), recorder
@@ -107,10 +107,17 @@ def _origin(source: Path, exp: Experiment) -> dict[str, Any]:
     }
 
 
-class _Play:
+class Play:
     """An agent in an environment until every column has recorded its share of the episodes.
 
     Columns have fixed shares, so that short episodes are not preferred.
+
+    Args:
+        agent, env: that fit each other.
+        episodes: of all columns together.
+        epsilon: chance of a uniformly random action at each step.
+        deterministic: the mode of the policy; else samples.
+        seed: of the environment's reset and of all draws.
     """
 
     def __init__(
