@@ -146,27 +146,25 @@ def test_shuffled_transitions_are_taken_for_what_they_are(tmp_path: Path) -> Non
     assert any("without order" in note for note in data.account.notes)
 
 
-def test_jumps_are_found_in_real_observations_and_not_invented() -> None:
-    import gymnasium
-
+def test_jumps_are_told_from_the_changes_of_every_step() -> None:
     from uniarena.data.columns import ArrayColumn
     from uniarena.data.jumps import jumps
 
-    env = gymnasium.make("Pendulum-v1", max_episode_steps=100)
-    env.action_space.seed(0)
-    obs, cut, now = [], [], env.reset(seed=0)[0]
-    rng, action = np.random.default_rng(0), env.action_space.sample()
-    for _ in range(3000):
-        obs.append(now)
-        action = env.action_space.sample() if rng.random() < 0.2 else action
-        now, _, _, truncated, _ = env.step(action)
-        cut.append(truncated)
-        if truncated:
-            now, _ = env.reset()
-    env.close()
-    found, comparable = jumps(ArrayColumn(np.array(obs)), np.zeros(3000, bool), DataConfig(path="x").jump)
-    assert comparable and not found[~np.array(cut)].any()
-    assert 0.1 * sum(cut) < found.sum() < sum(cut)  # it finds what stands out, which is not all
+    rng = np.random.default_rng(0)
+    angle = np.arange(2000) * 0.05
+    swing = np.stack([np.cos(angle), np.sin(angle)], axis=1) + rng.normal(size=(2000, 2)) * 0.005
+    still = np.repeat([[1.0], [2.0]], 1000, axis=0)  # usually stays still, and says nothing when it does not
+    obs = np.concatenate([swing, still], axis=1)
+    whole, comparable = jumps(ArrayColumn(obs), np.zeros(2000, bool), DataConfig(path="x").jump)
+    assert comparable and not whole.any()
+    obs[700:, :2] *= -1  # as a reset to the other side
+    found, _ = jumps(ArrayColumn(obs), np.zeros(2000, bool), DataConfig(path="x").jump)
+    assert np.flatnonzero(found).tolist() == [699]
+    assert not jumps(ArrayColumn(obs), np.arange(2000) == 699, DataConfig(path="x").jump)[
+        0
+    ].any()  # flagged already
+    nothing, comparable = jumps(ArrayColumn(still), np.zeros(2000, bool), 4.0)
+    assert not comparable and not nothing.any()
 
 
 def steps_of(count: int, terminal: bool, last: bool = True) -> dict[str, np.ndarray | list[bytes]]:
