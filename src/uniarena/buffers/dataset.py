@@ -63,6 +63,8 @@ class DatasetBuffer:
         self._powers = spec.gamma ** np.arange(spec.n_step + 1, dtype=np.float64)
         self._stop = np.repeat(rows.starts[1:] - 1, np.diff(rows.starts)) if spec.n_step > 1 else None
         self._to_policy = _to_policy(dataset.action_space, spec.policy_space)
+        self._send = _sender(spec.device)
+        self._ones: tuple[Tensor, Tensor] = (torch.ones(0), torch.ones(0))
 
     @property
     def size(self) -> int:
@@ -103,19 +105,21 @@ class DatasetBuffer:
     def at(self, index: np.ndarray) -> Batch:
         """The transitions `[N]` with these indices, as `sample` gives them."""
         data, n, send = self.dataset, self.spec.n_step, self._send
+        weight, one = self._constants(len(index))
         if self._stop is None:
-            ended = data.terminated[index]
-            result = Return(self._reward[index], self._worth.take(ended), ended, index)
-            steps = np.ones(len(index), np.int64)
+            ended = data.terminated.take(index)
+            result = Return(self._reward.take(index), self._worth.take(ended), ended, index)
+            count = one
         else:
-            steps = np.minimum(n, self._stop[index] - index + 1)
+            steps = np.minimum(n, self._stop.take(index) - index + 1)
+            count = send(steps)
             places = np.minimum(index[:, None] + np.arange(n), len(data) - 1)
             window = Window(places, self._reward[places], data.terminated[places], steps)
             result = summed(window, self._powers)
         fields: dict[str, Any] = self._observed(index, result.last)
         for name in ("reward", "discount", "terminated"):
             fields[name] = send(getattr(result, name))
-        fields |= {"weight": send(np.ones(len(index), np.float32)), "index": send(index), "n": send(steps)}
+        fields |= {"weight": weight, "index": send(index), "n": count}
         if self.spec.successors and self._stop is None:
             fields["known"] = send(data.rows.known[index])
         elif self.spec.successors:
@@ -156,9 +160,12 @@ class DatasetBuffer:
     def _observed(self, index: np.ndarray, last: np.ndarray) -> dict[str, Any]:
         """Observations and actions of transitions `[N]`, and what followed others."""
         data = self.dataset
-        action = self._to_policy(data.action(index))
-        trees = {"obs": data.obs(index), "action": action, "next_obs": data.next_obs(last)}
-        return {name: tree_map(self._send, tree) for name, tree in trees.items()}
+        send = self._send
+        return {
+            "obs": tree_map(send, data.obs(index)),
+            "action": tree_map(send, self._to_policy(data.action(index))),
+            "next_obs": tree_map(send, data.next_obs(last)),
+        }
 
     def _steps(self, index: np.ndarray, steps: np.ndarray) -> dict[str, Any]:
         """The steps of windows `[N, n]`; behind a window's end, copies of its last."""
@@ -171,8 +178,20 @@ class DatasetBuffer:
             for name, tree in fields.items()
         }
 
-    def _send(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.spec.device)
+    def _constants(self, size: int) -> tuple[Tensor, Tensor]:
+        """Ones `[N]`: float32 for weights, int64 for steps (nobody can write into them)."""
+        if len(self._ones[0]) != size:
+            device = self.spec.device
+            ones = torch.ones((), device=device), torch.ones((), dtype=torch.int64, device=device)
+            self._ones = ones[0].expand(size), ones[1].expand(size)
+        return self._ones
+
+
+def _sender(device: torch.device) -> Callable[[np.ndarray], Tensor]:
+    """Array → tensor on a device."""
+    if device.type == "cpu":
+        return torch.from_numpy
+    return lambda array: torch.from_numpy(array).to(device)
 
 
 def _refuse_other_spaces(dataset: Dataset, spec: BufferSpec) -> None:

@@ -15,7 +15,7 @@ from uniarena.data.dataset import Dataset
 from uniarena.data.spread import Spread, histogram, summary
 from uniarena.envs.spaces import describe, leaf_spaces
 
-BUDGET = 2**30
+BUDGET = 2**28
 """Bytes of observations that are looked at; of more, parts spread evenly."""
 CHUNK = 2**24
 SPANS = 64

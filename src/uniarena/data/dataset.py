@@ -111,12 +111,12 @@ class Dataset:
     # -- values ------------------------------------------------------------------------------------------------------
     def obs(self, index: np.ndarray) -> Tree:
         """Observations of transitions `[N]` → tree of arrays `[N, …]`."""
-        places = self.rows.obs_at[index]
+        places = self.rows.obs_at.take(index)
         return tree_map(lambda column: column.take(places), self.source.obs)
 
     def next_obs(self, index: np.ndarray) -> Tree:
         """What followed transitions `[N]`; where one terminated and that is not known, its own observation."""
-        places = self.rows.next_at[index]
+        places = self.rows.next_at.take(index)
         if self.source.next_obs is None:
             return tree_map(lambda column: column.take(places), self.source.obs)
         explicit = places < 0
@@ -133,7 +133,7 @@ class Dataset:
 
     def action(self, index: np.ndarray) -> Tree:
         """Actions of transitions `[N]`, as stored."""
-        places = self.rows.at[index]
+        places = self.rows.at.take(index)
         return tree_map(lambda column: column.take(places), self.source.action)
 
     def episode(self, k: int) -> Episode:
