@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_a_byte_that_was_changed_in_an_archive(tmp_path: Path) -> None:
         load(path)
 
 
+def test_an_array_that_promises_more_than_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **arrays())
+    data = path.read_bytes().replace(b"(12, 2), }          ", b"(99999999999, 2), } ")
+    assert b"99999999999" in data
+    path.write_bytes(data)
+    for limit in (None, 0.0):
+        with pytest.raises(DataError, match=r"promises|damaged"):
+            load(DataConfig(path=str(path), memory_gb=limit))
+
+
 def test_what_no_format_is(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"hello")
     (tmp_path / "empty").mkdir()
@@ -160,6 +172,19 @@ def test_steps_with_nan_are_left_out_where_that_is_asked_for(tmp_path: Path) -> 
     assert (
         np.isfinite(data.obs(np.arange(N - 2))).all() and np.isfinite(data.next_obs(np.arange(N - 2))).all()
     )
+
+
+@pytest.mark.parametrize("name", ["a.hdf5", "a.tfrecord", "a.array_record"])
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("h5py", "crc32c", "array_record", "array_record.python.array_record_module"):
+        monkeypatch.setitem(sys.modules, module, None)
+    records._crc32c.cache_clear()
+    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" if name.endswith("hdf5") else b"0" * 50)
+    with pytest.raises(DataError, match=r'not installed\n  fix: pip install "uniarena\[offline\]"'):
+        load(tmp_path / name)
+    records._crc32c.cache_clear()
 
 
 # -- HDF5 ------------------------------------------------------------------------------------------------------------

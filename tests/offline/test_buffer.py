@@ -10,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import uniarena
 from tests.buffers.rollouts import generator, line
 from tests.offline.episodes import ACTIONS, OBSERVATIONS, keyed, random_episodes, record
 from uniarena import registry
@@ -161,3 +162,26 @@ def test_it_is_found_by_its_type_and_mixes_with_replay(tmp_path: Path) -> None:
     mixed = MixedReplay([ReplayBuffer(ReplayConfig(capacity=10), buffer.spec), buffer], [1.0, 1.0])
     batch = mixed.sample(generator(0), 10)
     assert batch.source.tolist() == [1] * 10  # replay is empty so far
+
+
+def test_an_agent_learns_from_it_and_the_trainer_says_why_it_cannot(tmp_path: Path) -> None:
+    env = uniarena.make_env("CartPole-v1")
+    rng = np.random.default_rng(0)
+    n = 200
+    path = keyed(
+        tmp_path / "a.npz",
+        observations=rng.normal(size=(n, 4)),
+        next_observations=rng.normal(size=(n, 4)),
+        actions=rng.integers(0, 2, n),
+        rewards=np.ones(n),
+        terminals=np.ones(n),
+        timeouts=np.zeros(n),
+    )
+    parts = {"buffer": {"type": "dataset", "path": str(path)}}
+    learner = {"type": "dqn", "batch_size": 32, "learning_rate": 0.01, "learning_starts": 0}
+    agent = uniarena.Agent.assemble(env, learner, policy={"hidden_sizes": [8]}, parts=parts)
+    losses = [float(agent.update().metrics["loss"]) for _ in range(150)]
+    assert losses[-1] < 0.1 * losses[0]  # every step is worth 1, and it learns that
+    with pytest.raises(ValueError, match="a dataset is fixed and takes no experience"):
+        uniarena.Trainer(agent, env).fit(env_steps=10)
+    env.close()

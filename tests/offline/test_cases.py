@@ -74,7 +74,7 @@ def test_terminal_rows_in_a_row(tmp_path: Path, suffix: str, explicit: bool) -> 
     assert data.next_obs(np.arange(len(data)))[data.rows.known].ravel().tolist() == (
         [1, 2, 3, 4, 5] if explicit else [1, 4]
     )
-    assert data.account.unknown_finals == (0 if explicit else 2)
+    assert data.unknown_finals == (0 if explicit else 2)
 
 
 def test_a_time_limit_without_its_last_observation_is_no_transition(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def test_parts_by_place_return_and_share(tmp_path: Path) -> None:
     assert chosen(path=path, top_fraction=0.5) == [1, 3, 5]
     assert chosen(path=path, top_fraction=0.1) == [1]  # rounded up, and of equals the earlier one
     assert chosen(path=path, episodes=(0, 3), min_return=2.0, top_fraction=0.5) == [1]
+    part = load(DataConfig(path=path, min_return=5.0))
+    assert any("4 of 6 episodes" in note for note in part.account.notes)
+    assert part.returns.tolist() == [9.0, 9.0, 5.0, 7.0] and len(part.episode_id) == 8
     with pytest.raises(DataError, match="no episode of 6 is left, whose returns are 1 to 9"):
         chosen(path=path, min_return=10.0)
 

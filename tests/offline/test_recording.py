@@ -46,7 +46,7 @@ def test_a_last_observation_that_the_simulator_loses_is_not_invented(tmp_path: P
             env = make_env(TensorCounter(1, [3], end, None))
         data = load(recorded(env, tmp_path / f"{end}.npz", 2))
         assert len(data) == transitions and sum(data.account.dropped.values()) == 6 - transitions
-        assert data.account.unknown_finals == (2 if end == "termination" else 0)
+        assert data.unknown_finals == (2 if end == "termination" else 0)
 
 
 def test_random_actions_are_as_many_as_was_asked_for(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def convert(dataset: Dataset, target: Path, kind: str) -> list[str]:
             rlds.write(target, name, _in_env_units(dataset), *_spaces(dataset), more)
         case _:
             raise DataError(f"there is no format {kind!r}", hint=f"one of {', '.join(FORMATS)}")
-    unknown = dataset.account.unknown_finals
+    unknown = dataset.unknown_finals
     return (
         [f"that the last observation of {unknown:,} terminated episodes is not known (it is a copy)"]
         if unknown

@@ -88,6 +88,11 @@ class Dataset:
         return self.rows.truncated
 
     @property
+    def unknown_finals(self) -> int:
+        """Transitions that terminated and whose next observation is not known."""
+        return int((self.terminated & ~self.rows.known).sum())
+
+    @property
     def lengths(self) -> np.ndarray:
         """`[E]` transitions of each episode."""
         return np.diff(self.rows.starts)
@@ -284,4 +289,10 @@ def filtered(
             dataset.source.path,
             "ask for a smaller min_return, a larger share, or other episodes",
         )
-    return dataset if len(chosen) == dataset.episodes else dataset.select(chosen)
+    if len(chosen) == dataset.episodes:
+        return dataset
+    part = dataset.select(chosen)
+    whole, count = len(np.unique(found)), len(np.unique(part.rows.found))
+    note = f"A part was chosen: {count:,} of {whole:,} episodes. What was left out is told of the whole file."
+    account = replace(part.account, notes=[*part.account.notes, note])
+    return replace(part, rows=replace(part.rows, account=account))

@@ -58,6 +58,8 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
             return ArrayColumn(array.reshape(shape[::-1]).T if fortran else array.reshape(shape))
         if info.compress_type == zipfile.ZIP_STORED and size:
             offset = _data_offset(path, info) + file.tell()
+            if offset + size > path.stat().st_size:
+                raise DataError(f"its header promises {size:,} bytes, more than the file has", where)
             return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
         return _unpacked(file, shape, dtype, keeping, where)
 

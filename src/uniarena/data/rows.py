@@ -40,8 +40,6 @@ class Account:
         lengths: steps of each episode as found; `returns`: the sum of their rewards.
         steps: of the source.
         reward_before: sum of all its finite rewards.
-        both: transitions that are terminated and truncated.
-        unknown_finals: transitions that terminated and whose next observation is not known.
         notes: what the user should know.
     """
 
@@ -52,8 +50,6 @@ class Account:
     returns: np.ndarray = field(default_factory=lambda: np.zeros(0))
     steps: int = 0
     reward_before: float = 0.0
-    both: int = 0
-    unknown_finals: int = 0
     notes: list[str] = field(default_factory=list)
 
 
@@ -302,8 +298,6 @@ def _kept(
     cut = cut | quiet
     if quiet.any():
         account.inferred["truncated where an episode stops in the data without a flag"] = int(quiet.sum())
-    account.both = int((terminated & cut).sum())
-    account.unknown_finals = int((terminated & ~known[at]).sum())
     gone = len(account.lengths) - len(np.unique(found_of[at]))
     if gone:
         account.notes.append(f"{gone:,} episodes are left without any transition.")
