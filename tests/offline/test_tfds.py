@@ -1,7 +1,7 @@
 """A dataset that TFDS itself wrote (tensorflow-datasets 4.9.10, kept in the folder `tfds`), read without it.
 
-Three episodes of 3, 6 and 2 steps; in episode k step i has pos 10·k + i, u8 and n i, img 3·i, action 0.1·i, reward i; the
-second one is cut off, the others are terminal. TFDS shuffled them when it wrote them.
+Three episodes of 3, 6 and 2 steps; in episode k step i has pos 10·k + i, u8 and n i, img 3·i, action 0.1·i, reward i;
+the second one is cut off, the others are terminal. TFDS shuffled them when it wrote them.
 """
 
 from __future__ import annotations
