@@ -8,7 +8,7 @@ VENV    ?= .venv
 RECIPE  ?= ppo/cartpole
 ARGS    ?=
 WORKERS ?= 2
-DEV     := dev box2d mujoco onnx video
+DEV     := dev box2d mujoco offline onnx video
 # Each extra that clashes with the pins of others gets an environment of its own; `all` is the rest.
 CLASHES := metaworld gymnax legacy-gym
 

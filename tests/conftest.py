@@ -38,6 +38,7 @@ EXTRAS = {
     "mlflow": ("mlflow",),
     "plot": ("matplotlib",),
     "minari": ("minari", "h5py"),
+    "offline": ("h5py", "crc32c", "array_record"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "tensordict": ("tensordict",),
     "jax": ("jax",),

@@ -190,6 +190,7 @@ class Agent:
             goal_reward=goal_reward_of(env) if fields.get("her") is not None else None,
             successors=bool(self.spec["intrinsic"]),
             extra=stored_state(self.model.initial_state(1), kind, "state" in self.learner.records),
+            action_space=self.action_map.env_space,
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 

@@ -91,6 +91,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "replay": "uniarena.buffers.replay:ReplayBuffer",
         "prioritized": "uniarena.buffers.prioritized:PrioritizedReplay",
         "sequence": "uniarena.buffers.sequence:SequenceReplay",
+        "dataset": "uniarena.buffers.dataset:DatasetBuffer",
     },
     "optimizer": {
         "adam": "uniarena.optim.fused_adam:FusedAdam",

@@ -14,6 +14,8 @@ HEAVY = ("torch", "numpy", "gymnasium", "ray", "tensorboard")
 # The packages that only extras bring.
 OPTIONAL = [
     "ale_py",
+    "array_record",
+    "crc32c",
     "cv2",
     "dm_control",
     "envpool",

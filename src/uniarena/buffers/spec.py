@@ -33,6 +33,7 @@ class BufferSpec:
         goal_reward: recomputes the reward for another goal; see `her.goal_reward_of`.
         successors: say of which rows they are known, and give every step's of a window; see `ReplayBuffer.sample`.
         extra: further fields of a row to keep and to sample, name → space of one row (`bonus`, `log_prob`, `state`).
+        action_space: the environment's own, which data from elsewhere is read by; None: the data must say it.
     """
 
     observation_space: Space[Any]
@@ -46,6 +47,7 @@ class BufferSpec:
     goal_reward: GoalReward | None = None
     successors: bool = False
     extra: Mapping[str, Space[Any]] = field(default_factory=dict)
+    action_space: Space[Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("columns", "batch_size", "n_step"):

@@ -1,12 +1,12 @@
 """The command line: `uniarena train | resume | eval | export | verify | diff | doctor | plot | profile |
-tune-sampling | list | check-config | check-env`.
+tune-sampling | data | list | check-config | check-env`.
 
 Exit codes: 0 done, 1 the run failed, 2 bad input, 3 nothing to do, 130 interrupted and saved. The answer of a command
 goes to stdout, as text or with `--json` as one object; everything else goes to stderr. Nothing heavy is imported before
 a command needs it.
 """
 
-from uniarena.cli import measuring, questions
+from uniarena.cli import data, measuring, questions
 from uniarena.cli.commands import invoke, main
 
-__all__ = ["invoke", "main", "measuring", "questions"]
+__all__ = ["data", "invoke", "main", "measuring", "questions"]

@@ -19,6 +19,7 @@ DONE, FAILED, BAD_INPUT, NOTHING_TO_DO, INTERRUPTED = 0, 1, 2, 3, 130
 _CODES = {
     "BadInput": BAD_INPUT,
     "ConfigError": BAD_INPUT,
+    "DataError": BAD_INPUT,
     "RegistryError": BAD_INPUT,
     "CheckpointError": BAD_INPUT,
     "NothingToDo": NOTHING_TO_DO,

@@ -68,7 +68,7 @@ Config = Annotated[
 ]
 
 
-def command(name: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
+def command(name: str, group: typer.Typer = app) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
     """Register a command. What it raises becomes an `Answer` here, before the option parser can change it."""
 
     def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -79,7 +79,7 @@ def command(name: str) -> Callable[[Callable[..., Answer]], Callable[..., Answer
             except (Exception, KeyboardInterrupt) as error:
                 return failure(error)
 
-        app.command(name=name)(guarded)
+        group.command(name=name)(guarded)
         return function
 
     return register

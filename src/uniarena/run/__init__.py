@@ -4,6 +4,7 @@ from uniarena.run.compare import Comparison, diff
 from uniarena.run.examining import doctor
 from uniarena.run.plotting import plot
 from uniarena.run.profiling import profile
+from uniarena.run.recording import record_data
 from uniarena.run.result import Result, SeedsReport, figures
 from uniarena.run.resuming import NothingToDo
 from uniarena.run.saved import VIDEOS, evaluate, export, record
@@ -29,6 +30,7 @@ __all__ = [
     "profile",
     "read",
     "record",
+    "record_data",
     "resume",
     "resume_seeds",
     "train",

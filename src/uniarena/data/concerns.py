@@ -1,0 +1,148 @@
+"""What a dataset's user should be warned of, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from uniarena.data.dataset import Dataset
+from uniarena.data.spread import Spread
+
+MANY_AT_BOUND = 0.2
+"""Share of actions at a bound from which learners with squashed policies have trouble."""
+FEW_VISITED = 0.25
+"""Share of the way between bounds below which an action's values count as narrow."""
+
+
+def warnings_of(
+    dataset: Dataset, obs: list[Spread], action: list[Spread], found: dict[str, Any], limit: int | None
+) -> list[str]:
+    """One sentence each.
+
+    Args:
+        dataset: that was looked at.
+        obs, action: the spread of its values.
+        found: the figures of the report.
+        limit: the environment's time limit in steps; None: not known.
+    """
+    return [
+        *_of_rows(found),
+        *_of_episodes(dataset, found, limit),
+        *_of_rewards(found),
+        *(text for spread in obs for text in _of_values(spread)),
+        *(text for spread in action for text in [*_of_values(spread), *_of_actions(spread)]),
+        *_of_copies(found),
+    ]
+
+
+def _of_rows(found: dict[str, Any]) -> Iterator[str]:
+    if found["dropped"]:
+        reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["dropped_by_reason"].items())
+        yield f"{found['dropped']:,} of {found['steps']:,} steps are no transitions ({reasons})."
+    for what, count in found["inferred"].items():
+        yield f"{count:,} flags are concluded, not read: {what}."
+    if found["both_flags"]:
+        yield f"{found['both_flags']:,} transitions are both terminated and truncated; they count as terminated."
+    if found["unknown_finals"]:
+        yield (
+            f"{found['unknown_finals']:,} transitions terminated and what they ended in is not in the file. Nothing is "
+            "learned from that observation; their own stands in its place."
+        )
+
+
+def _of_episodes(dataset: Dataset, found: dict[str, Any], limit: int | None) -> Iterator[str]:
+    lengths = dataset.account.lengths[np.unique(dataset.rows.found)]
+    if not found["terminated"]:
+        yield (
+            "No transition terminates. That is right where a task has no end of its own, and wrong where the flag "
+            "was forgotten."
+        )
+    if (short := int((lengths == 1).sum())) and len(lengths) > 1:
+        yield f"{short:,} episodes have one step."
+    if limit is not None and (over := int((lengths > limit).sum())):
+        yield f"{over:,} episodes are longer than the environment's limit of {limit:,} steps: ends are missing."
+    if limit is not None and found["truncated"]:
+        last = dataset.rows.starts[1:] - 1
+        cut = dataset.truncated[last] & ~dataset.terminated[last]
+        early = int((dataset.account.lengths[dataset.rows.found[cut]] < limit).sum())
+        if early:
+            yield f"{early:,} episodes are cut off before the environment's limit of {limit:,} steps."
+    if len(lengths) == 1:
+        yield "There is one episode, so nothing can be said of how returns differ."
+
+
+def _of_rewards(found: dict[str, Any]) -> Iterator[str]:
+    reward = found["reward"]
+    if reward["nonfinite"]:
+        yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and training refuses them."
+    if reward["min"] is not None and reward["min"] == reward["max"] and found["transitions"] > 1:
+        yield f"Every reward is {reward['min']:g}."
+
+
+def _of_values(spread: Spread) -> Iterator[str]:
+    if spread.nonfinite_rows:
+        yield (
+            f"{spread.name}: {spread.nonfinite_rows:,} rows have NaN or infinite values; training refuses them "
+            "(nonfinite: drop leaves them out)."
+        )
+    if spread.outside_rows:
+        worst = np.flatnonzero(spread.outside)
+        yield (
+            f"{spread.name}: {spread.outside_rows:,} of {spread.rows:,} rows lie outside of the space's bounds, in "
+            f"entries {listed_numbers(worst)}; the values seen are {spread.low[worst].min():.4g} to "
+            f"{spread.high[worst].max():.4g}."
+        )
+    constant = np.flatnonzero(spread.constant)
+    if len(constant) and spread.classes is None:
+        if len(constant) == spread.size:
+            yield f"{spread.name}: nothing in it ever changes."
+        else:
+            yield f"{spread.name}: {len(constant)} of {spread.size} entries never change ({listed_numbers(constant)})."
+
+
+def _of_actions(spread: Spread) -> Iterator[str]:
+    if spread.classes is not None:
+        if len(never := np.flatnonzero(spread.classes == 0)):
+            yield (
+                f"{spread.name}: of {len(spread.classes)} actions {len(never)} are never taken "
+                f"({listed_numbers(never)}); what they are worth can only be guessed."
+            )
+        return
+    many = np.flatnonzero(spread.saturation > MANY_AT_BOUND)
+    if len(many):
+        yield (
+            f"{spread.name}: up to {spread.saturation[many].max():.0%} of the actions lie at a bound (entries "
+            f"{listed_numbers(many)}), where the logarithm of a squashed density is unbounded."
+        )
+    visited = spread.visited
+    if visited is not None:
+        narrow = np.flatnonzero(np.nan_to_num(visited, nan=1.0) < FEW_VISITED)
+        if len(narrow):
+            yield (
+                f"{spread.name}: entries {listed_numbers(narrow)} stay within a quarter of the way between their "
+                "bounds; actions beyond it are unknown to the data."
+            )
+
+
+def _of_copies(found: dict[str, Any]) -> Iterator[str]:
+    copies = found["duplicates"]
+    if copies["transitions"]:
+        share = copies["transitions"] / max(1, found["looked_at"])
+        yield f"{copies['transitions']:,} transitions ({share:.1%}) are copies of others, bit for bit."
+    if copies["episodes"]:
+        yield (
+            f"{copies['episodes']:,} episodes are copies of others: a validation split would hold what was trained on."
+        )
+    if found["looked_at"] < found["transitions"]:
+        yield (
+            f"Ranges, copies and NaN are from {found['looked_at']:,} of {found['transitions']:,} transitions, spread "
+            "evenly; flags, lengths and rewards are from all."
+        )
+
+
+def listed_numbers(numbers: np.ndarray) -> str:
+    """`0, 3, 7`, and of many how many there are."""
+    shown = ", ".join(map(str, numbers[:8].tolist()))
+    return shown if len(numbers) <= 8 else f"{shown}, … ({len(numbers)} in all)"

@@ -1,0 +1,56 @@
+"""DataConfig: which data, how it is read, and which part of it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Annotated, Literal
+
+from uniarena.config import Between, ConfigError, config
+
+Share = Annotated[float, Between(0, 1, above=True)]
+
+
+@config
+class DataConfig:
+    """Settings of `data.load`, and of a buffer of type `dataset`."""
+
+    path: str  # a file, a folder of files, or the name of a Minari dataset on this machine
+    format: Literal["auto", "d4rl", "minari", "rlds", "npz"] = "auto"  # auto: told from what is there
+    keys: dict[str, str] = field(
+        default_factory=dict
+    )  # field → key of the file, where it is not the usual one
+    boundary: Literal["drop", "fixed_length", "jump"] = (
+        "drop"  # how ends are found that no flag tells; drop: only those that stand out
+    )
+    episode_length: Annotated[int, Between(1)] | None = None  # steps of an episode, for fixed_length
+    jump: Annotated[float, Between(1, above=True)] = (
+        10.0  # times the usual change from which an observation jumps
+    )
+    episodes: tuple[int, int] | None = None  # only these, counted as found: [first, one behind the last]
+    min_return: float | None = None  # only episodes with at least this return
+    top_fraction: Share | None = None  # of those left, the share with the highest returns
+    fraction: Share | None = None  # of those left, a share drawn by seed
+    seed: Annotated[int, Between(0)] = 0  # of that draw
+    nonfinite: Literal["refuse", "drop"] = "refuse"  # what becomes of steps with NaN or infinite values
+    memory_gb: Annotated[float, Between(0)] | None = (
+        None  # kept in RAM at most; null: a quarter of what is free
+    )
+    memory_map: str | None = None  # folder for what does not fit; by default the system's for temporary files
+
+    def __post_init__(self) -> None:
+        if self.boundary == "fixed_length" and self.episode_length is None:
+            raise ConfigError(
+                "boundary: fixed_length needs the length of an episode",
+                "episode_length",
+                hint="give it in steps",
+            )
+        if self.episode_length is not None and self.boundary != "fixed_length":
+            raise ConfigError(
+                f"a length is given, and boundary is {self.boundary}",
+                "episode_length",
+                hint="say boundary: fixed_length",
+            )
+        if self.episodes is not None and not 0 <= self.episodes[0] < self.episodes[1]:
+            raise ConfigError(
+                f"expected the first episode and one behind the last, got {list(self.episodes)}", "episodes"
+            )

@@ -1,0 +1,155 @@
+"""Steps under the keys that D4RL made common, in HDF5 or NumPy archives: observations, actions, rewards, terminals,
+and perhaps timeouts and next_observations. Fu et al. 2020 (arXiv:2004.07219).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from uniarena.batch import Tree
+from uniarena.config.errors import listed
+from uniarena.data import hdf5, npz
+from uniarena.data.columns import Column, Keeping
+from uniarena.data.errors import DataError, missing
+from uniarena.data.source import Source, booleans, nested, rewards
+from uniarena.envs.spaces import space_from_json, space_to_json
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "obs": ("observations", "obs", "observation", "states", "state"),
+    "action": ("actions", "action", "acts"),
+    "reward": ("rewards", "reward"),
+    "terminated": ("terminals", "terminated", "terminal", "terminations"),
+    "truncated": ("timeouts", "truncated", "timeout", "truncations"),
+    "next_obs": ("next_observations", "next_obs", "next_observation", "next_states", "next_state"),
+}
+"""Field → keys that are known to hold it, the most usual first."""
+NONE = "none"
+"""In place of a key: nothing in the data terminates (or is truncated)."""
+HEADER = "uniarena"
+"""Attribute of an HDF5 file that we wrote: spaces, environment and origin as JSON."""
+_DONES = ("dones", "done")
+
+
+def read_hdf5(path: Path, keys: Mapping[str, str]) -> Source:
+    """An HDF5 file of steps.
+
+    Args:
+        path: the file.
+        keys: field → key, where they are not the usual ones.
+
+    Raises:
+        DataError: damaged, or without what is needed.
+    """
+    file = hdf5.opened(path)
+    source = from_tree(hdf5.tree(file, path), path, "d4rl", keys)
+    return _with_header(source, file.attrs.get(HEADER))
+
+
+def read_npz(path: Path, keys: Mapping[str, str], keeping: Keeping) -> Source:
+    """A NumPy archive of steps; `observations/pos` is the part `pos` of a dict."""
+    return from_tree(nested(npz.columns(path, keeping), "/"), path, "npz", keys)
+
+
+def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, str]) -> Source:
+    """The steps of a tree of columns."""
+    _check_keys(keys, path)
+    tree = {name: part for name, part in tree.items() if not (isinstance(part, Column) and not part.shape)}
+    found = {field: _find(tree, field, keys, path) for field in NAMES}
+    if found["terminated"] is None and (done := next((name for name in _DONES if name in tree), None)):
+        raise DataError(
+            f"{done} says that an episode ended, but not whether its future was worth nothing (terminated) or it was "
+            "only cut off (truncated)",
+            path,
+            f"say which it is: keys: {{terminated: {done}}} or keys: {{truncated: {done}, terminated: none}}",
+        )
+    for field in ("obs", "action", "reward", "terminated"):
+        if found[field] is None and not (field == "terminated" and keys.get(field) == NONE):
+            raise missing(field, list(tree), NAMES[field], path)
+    columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
+    reward = rewards(_one(columns["reward"], f"{path} {found['reward']}"), f"{path} {found['reward']}")
+    flags, values = {}, {}
+    for field in ("terminated", "truncated"):
+        name = found[field]
+        flags[field] = f"the key {name}" if name else "absent"
+        values[field] = (
+            None if name is None else booleans(_one(columns[field], f"{path} {name}"), f"{path} {name}")
+        )
+    terminated = values["terminated"]
+    if terminated is None:
+        flags["terminated"], terminated = "none, as was said", np.zeros(len(reward), bool)
+    if not len(reward):
+        raise DataError("holds no steps", path)
+    return Source(
+        kind,
+        path,
+        [path],
+        columns["obs"],
+        columns["action"],
+        reward,
+        terminated,
+        values["truncated"],
+        columns["next_obs"],
+        flags=flags,
+    )
+
+
+def header(observed: Space[Any], acted: Space[Any], env: Any, origin: Any) -> str:
+    """What we keep as an attribute of the file, where its keys have no place for it."""
+    spaces = {"observation_space": space_to_json(observed), "action_space": space_to_json(acted)}
+    return json.dumps({**spaces, "env": env, "origin": origin}, sort_keys=True)
+
+
+def _with_header(source: Source, text: Any) -> Source:
+    if not isinstance(text, str):
+        return source
+    try:
+        found = json.loads(text)
+        source.observation_space, source.action_space = (
+            space_from_json(found[name]) for name in ("observation_space", "action_space")
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"its attribute {HEADER} is damaged: {error}", source.path) from error
+    source.env, source.origin = dict(found.get("env") or {}), dict(found.get("origin") or {})
+    return source
+
+
+def _check_keys(keys: Mapping[str, str], path: Path) -> None:
+    if odd := set(keys) - set(NAMES):
+        raise DataError(
+            f"keys names {listed(odd)}, which are no fields of a step",
+            path,
+            f"the fields are {', '.join(NAMES)}",
+        )
+
+
+def _find(tree: Mapping[str, Any], field: str, keys: Mapping[str, str], path: Path) -> str | None:
+    """The key that holds a field; None: no key does."""
+    if field in keys:
+        name = keys[field]
+        if name == NONE and field in ("terminated", "truncated", "next_obs"):
+            return None
+        if _part(tree, name) is None:
+            raise missing(field, list(tree), (name,), path)
+        return name
+    return next((name for name in NAMES[field] if name in tree), None)
+
+
+def _part(tree: Any, name: str) -> Tree | None:
+    """The part of a tree under `a/b`."""
+    for step in name.split("/"):
+        if not isinstance(tree, dict) or step not in tree:
+            return None
+        tree = tree[step]
+    return tree
+
+
+def _one(part: Tree, where: str) -> Column:
+    if not isinstance(part, Column):
+        raise DataError(f"has parts ({listed(map(str, part))}); expected one number a step", where)
+    return part

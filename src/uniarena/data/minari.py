@@ -1,0 +1,331 @@
+"""Minari's local datasets, read and written without Minari: `<name>/data/metadata.json` and `main_data.hdf5`.
+
+A group `episode_<n>` an episode, with T + 1 observations, T actions, rewards, terminations and truncations. Layout of
+Minari 0.5 (Farama Foundation); images may lie there as JPEG.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from uniarena.batch import Tree
+from uniarena.data import hdf5
+from uniarena.data.columns import Column, SourceColumn, joined
+from uniarena.data.errors import DataError, missing
+from uniarena.data.source import Source, booleans, rewards
+from uniarena.envs.spaces import LARGEST, keep_order
+
+METADATA, MAIN = "metadata.json", "main_data.hdf5"
+VERSION = "0.5.4"
+"""Of Minari, whose layout is written."""
+_PARTS = ("observations", "actions", "rewards", "terminations", "truncations")
+_SMALLEST_IMAGE = 32
+"""Rows and columns from which Minari takes a uint8 Box for a picture."""
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that holds `metadata.json`: of a dataset's folder, of its `data` folder, or of its main file."""
+    for folder in (path, path / "data", path.parent):
+        if (folder / METADATA).is_file():
+            return folder
+    raise DataError(
+        f"no {METADATA} is there, which every Minari dataset has", path, "name the dataset's folder"
+    )
+
+
+def local(name: str) -> Path:
+    """Where Minari keeps a dataset of that name."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    return (Path(root) if root else Path.home() / ".minari" / "datasets") / name
+
+
+def read(path: Path) -> Source:
+    """A dataset of Minari.
+
+    Raises:
+        DataError: damaged, not HDF5 inside, or with episodes whose parts do not fit together.
+    """
+    folder = folder_of(path)
+    metadata = _metadata(folder / METADATA)
+    main = folder / MAIN
+    if (kind := metadata.get("data_format", "hdf5")) != "hdf5":
+        raise DataError(
+            f"is stored as {kind}; only Minari's HDF5 datasets can be read",
+            folder,
+            'write it again with Minari: create_dataset(…, data_format="hdf5")',
+        )
+    if not main.is_file():
+        raise DataError(f"the file {MAIN} is missing", folder, "fetch or copy the dataset again")
+    notes: list[str] = []
+    observed, acted = (_space(metadata, name, folder) for name in ("observation_space", "action_space"))
+    coded = bool(metadata.get("jpeg_encoding", True))
+    groups = _episodes(hdf5.tree(hdf5.opened(main), main), main)
+    if not groups:
+        raise DataError("holds no episodes", main)
+    obs, action, found = [], [], []
+    for name, group in groups:
+        where = f"{main} {name}"
+        for part in _PARTS:
+            if part not in group:
+                raise missing(part, list(group), (part,), where)
+        found.append([rewards(group["rewards"], f"{where}/rewards")])
+        found[-1] += [booleans(group[part], f"{where}/{part}") for part in _PARTS[3:]]
+        obs.append(_opened(group["observations"], observed, coded, notes))
+        action.append(_opened(group["actions"], acted, coded, notes))
+        _check_lengths(obs[-1], action[-1], found[-1], where)
+    lengths = np.array([len(each[0]) for each in found])
+    reward, terminated, truncated = (np.concatenate([each[k] for each in found]) for k in range(3))
+    if (said := metadata.get("total_steps")) is not None and int(said) != lengths.sum():
+        notes.append(f"metadata.json says {int(said):,} steps; the file holds {lengths.sum():,}.")
+    return Source(
+        "minari",
+        path,
+        [folder / METADATA, main],
+        joined(obs),
+        joined(action),
+        reward,
+        terminated,
+        truncated,
+        lengths=lengths,
+        extra=1,
+        observation_space=observed,
+        action_space=acted,
+        env=_env(metadata),
+        origin={
+            name: metadata[name]
+            for name in ("dataset_id", "algorithm_name", "author", "description")
+            if metadata.get(name)
+        },
+        flags={"terminated": "terminations", "truncated": "truncations"},
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read as JSON: {error}", path) from error
+    if not isinstance(metadata, dict):
+        raise DataError("is no JSON object", path)
+    return metadata
+
+
+def _episodes(tree: dict[str, Any], main: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Groups of episodes in the order of their numbers."""
+    found = []
+    for name, group in tree.items():
+        match = re.fullmatch(r"episode_(\d+)", name)
+        if match and isinstance(group, dict):
+            found.append((int(match[1]), name, group))
+    if tree and not found:
+        raise missing("episode", list(tree), ("episode_0",), main)
+    return [(name, group) for _, name, group in sorted(found, key=lambda each: each[0])]
+
+
+def _check_lengths(obs: Tree, action: Tree, found: list[np.ndarray], where: str) -> None:
+    steps = len(found[0])
+    columns = [("observations", obs, steps + 1), ("actions", action, steps)]
+    columns += [(name, array, steps) for name, array in zip(_PARTS[3:], found[1:], strict=True)]
+    for name, tree, expected in columns:
+        for leaf in _leaves(tree):
+            if len(leaf) != expected:
+                raise DataError(
+                    f"the steps are misaligned: {name} has {len(leaf)} rows and rewards {steps}, so {expected} were "
+                    "expected",
+                    where,
+                    "an episode of T steps has T + 1 observations; write it again",
+                )
+
+
+def _leaves(tree: Tree) -> Iterable[Any]:
+    if isinstance(tree, dict | tuple):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(part)
+    else:
+        yield tree
+
+
+def _opened(part: Any, space: Space[Any] | None, coded: bool, notes: list[str]) -> Tree:
+    """Columns of one episode: tuples put back, pictures decoded."""
+    if isinstance(part, dict):
+        if part and all(re.fullmatch(r"_index_\d+", name) for name in part):
+            inner = space.spaces if isinstance(space, spaces.Tuple) else [None] * len(part)
+            return tuple(_opened(part[f"_index_{k}"], inner[k], coded, notes) for k in range(len(part)))
+        known = space.spaces if isinstance(space, spaces.Dict) else {}
+        return {name: _opened(child, known.get(name), coded, notes) for name, child in part.items()}
+    if coded and _is_image(space):
+        notes.append("Pictures are stored as JPEG, which does not keep every value.")
+        return _pictures(part, tuple(space.shape or ()) if space is not None else ())
+    return part
+
+
+def _is_image(space: Space[Any] | None) -> bool:
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and len(space.shape) in (2, 3)
+        and min(space.shape[:2]) >= _SMALLEST_IMAGE
+        and bool((space.low == 0).all() and (space.high == 255).all())
+    )
+
+
+def _pictures(column: Column, shape: tuple[int, ...]) -> Column:
+    def read(start: int, stop: int) -> np.ndarray:
+        from PIL import Image  # only where there are pictures
+
+        try:
+            images = [np.array(Image.open(io.BytesIO(bytes(row)))) for row in column.read(start, stop)]
+            return (
+                np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
+            )
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"a picture is damaged, or of another size than the space says: {error}"
+            ) from error
+
+    return SourceColumn((len(column), *shape), np.uint8, read)
+
+
+def _env(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Id and arguments of the environment; nothing else of its spec is looked at, since it may name code to run."""
+    try:
+        spec = json.loads(metadata.get("env_spec") or "{}")
+        return {"id": str(spec["id"]), "kwargs": spec.get("kwargs") or {}}
+    except (ValueError, TypeError, KeyError):
+        return {}
+
+
+def _space(metadata: dict[str, Any], name: str, folder: Path) -> Space[Any] | None:
+    if not metadata.get(name):
+        return None
+    try:
+        data = metadata[name]
+        return space_from(json.loads(data) if isinstance(data, str) else data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"its {name} cannot be read: {error}", folder / METADATA) from error
+
+
+def space_from(data: dict[str, Any]) -> Space[Any]:
+    """The space that Minari's JSON stands for.
+
+    Raises:
+        ValueError: a type that is not supported.
+    """
+    match data["type"]:
+        case "Box":
+            shape, dtype = tuple(data["shape"]), np.dtype(data["dtype"])
+            if np.prod(shape, dtype=np.int64) > LARGEST:
+                raise ValueError(f"a Box of shape {shape} has more than {LARGEST:,} numbers")
+            low, high = (np.broadcast_to(np.array(data[k]).astype(dtype), shape) for k in ("low", "high"))
+            return spaces.Box(low, high, shape, dtype.type)
+        case "Discrete":
+            return spaces.Discrete(data["n"], start=data.get("start", 0))
+        case "MultiDiscrete":
+            start = data.get("start")
+            return spaces.MultiDiscrete(
+                np.array(data["nvec"]),
+                start=np.zeros_like(data["nvec"]) if start is None else np.array(start),
+            )
+        case "MultiBinary":
+            return spaces.MultiBinary(data["n"])
+        case "Dict":
+            return keep_order({key: space_from(child) for key, child in data["subspaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([space_from(child) for child in data["subspaces"]])
+    raise ValueError(f"{data['type']} spaces are not supported")
+
+
+def space_to(space: Space[Any]) -> dict[str, Any]:
+    """A space in Minari's JSON."""
+    match space:
+        case spaces.Box():
+            bounds = {"low": space.low.tolist(), "high": space.high.tolist()}
+            return {"type": "Box", "dtype": str(space.dtype), "shape": list(space.shape), **bounds}
+        case spaces.Discrete():
+            return {"type": "Discrete", "dtype": "int64", "start": int(space.start), "n": int(space.n)}
+        case spaces.MultiDiscrete():
+            nvec, start = space.nvec.tolist(), space.start.tolist()
+            return {"type": "MultiDiscrete", "dtype": str(space.dtype), "nvec": nvec, "start": start}
+        case spaces.MultiBinary():
+            return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
+        case spaces.Dict():
+            return {
+                "type": "Dict",
+                "subspaces": {key: space_to(child) for key, child in space.spaces.items()},
+            }
+        case spaces.Tuple():
+            return {"type": "Tuple", "subspaces": [space_to(child) for child in space.spaces]}
+    raise DataError(f"{space} has no form in a Minari dataset; expected arrays")
+
+
+def write(
+    path: Path, episodes: Iterable[Any], observed: Space[Any], acted: Space[Any], more: dict[str, Any]
+) -> None:
+    """Write a dataset's folder.
+
+    Args:
+        path: the folder, made anew.
+        episodes: `dataset.Episode`s in the environment's own actions.
+        observed, acted: spaces of observations and of the environment's actions.
+        more: entries of `metadata.json`.
+    """
+    folder = path / "data"
+    folder.mkdir(parents=True, exist_ok=False)
+    count = steps = 0
+    with hdf5.create(folder / MAIN) as file:
+        for count, episode in enumerate(episodes, 1):
+            group = file.create_group(f"episode_{count - 1}")
+            group.attrs["id"], group.attrs["total_steps"] = count - 1, len(episode.reward)
+            _put(group, "observations", episode.obs, observed)
+            _put(group, "actions", episode.action, acted)
+            for name, array in zip(
+                _PARTS[2:], (episode.reward, episode.terminated, episode.truncated), strict=True
+            ):
+                group.create_dataset(name, data=array)
+            steps += len(episode.reward)
+    metadata = {
+        "total_episodes": count,
+        "total_steps": steps,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "observation_space": json.dumps(space_to(observed)),
+        "action_space": json.dumps(space_to(acted)),
+        "minari_version": VERSION,
+        **more,
+    }
+    (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
+
+
+def env_spec(env: dict[str, Any]) -> dict[str, str]:
+    """The entry by which Minari makes the environment again; nothing for one that Gymnasium does not know."""
+    import gymnasium
+
+    try:
+        spec = gymnasium.spec(env["id"])
+        spec.kwargs = {**spec.kwargs, **env.get("kwargs", {})}
+        return {"env_spec": spec.to_json()}
+    except (gymnasium.error.Error, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _put(group: Any, name: str, tree: Tree, space: Space[Any]) -> None:
+    if isinstance(space, spaces.Dict):
+        inner = group.create_group(name)
+        for key, child in space.spaces.items():
+            _put(inner, key, tree[key], child)
+    elif isinstance(space, spaces.Tuple):
+        inner = group.create_group(name)
+        for k, child in enumerate(space.spaces):
+            _put(inner, f"_index_{k}", tree[k], child)
+    else:
+        group.create_dataset(name, data=tree)

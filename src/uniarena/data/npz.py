@@ -1,0 +1,139 @@
+"""NumPy archives as columns. Nothing is unpickled: arrays of objects are refused."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from uniarena.data.columns import BLOCK, ArrayColumn, Column, Keeping, Store
+from uniarena.data.errors import DataError
+
+_LOCAL_HEADER = 30
+"""Bytes of a zip entry's own header before its name (APPNOTE 4.3.7)."""
+
+
+def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
+    """Name → column of every array of an archive.
+
+    An array that fits is read and its checksum compared; a larger one is mapped where the archive stores it
+    uncompressed, and unpacked into a file where not.
+
+    Raises:
+        DataError: no archive, one that is cut short or damaged, or arrays of objects.
+    """
+    found: dict[str, Column] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.filename.endswith(".npy"):
+                    name = info.filename.removesuffix(".npy")
+                    found[name] = _column(archive, info, path, keeping)
+    except (zipfile.BadZipFile, EOFError, struct.error) as error:
+        raise DataError(
+            f"is no NumPy archive, or is damaged or cut short ({error})", path, "write or copy it again"
+        ) from error
+    if not found:
+        raise DataError(
+            "holds no arrays", path, "np.savez_compressed(path, observations=…, actions=…, …) writes some"
+        )
+    return found
+
+
+def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping: Keeping) -> Column:
+    where = f"{path} {info.filename}"
+    with archive.open(info) as file:
+        shape, fortran, dtype = _header(file, where)
+        if not shape:
+            raise DataError("is a single value; expected one row a step", where)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if fortran or keeping.fits(size):
+            data = file.read(size)
+            if len(data) != size or file.read(1):
+                raise DataError(f"has {len(data):,} bytes of the {size:,} that its header promises", where)
+            array = np.frombuffer(data, dtype)
+            return ArrayColumn(array.reshape(shape[::-1]).T if fortran else array.reshape(shape))
+        if info.compress_type == zipfile.ZIP_STORED and size:
+            offset = _data_offset(path, info) + file.tell()
+            if offset + size > path.stat().st_size:
+                raise DataError(f"its header promises {size:,} bytes, more than the file has", where)
+            return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
+        return _unpacked(file, shape, dtype, keeping, where)
+
+
+def _unpacked(
+    file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], keeping: Keeping, where: str
+) -> Column:
+    row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+    store, left = Store(keeping, shape[1:], dtype), shape[0] if row else 0
+    while left:
+        count = min(left, max(1, BLOCK // row))
+        data = file.read(count * row)
+        if len(data) != count * row:
+            raise DataError(f"ends {left * row - len(data):,} bytes before its header says", where)
+        store.append(np.frombuffer(data, dtype).reshape(count, *shape[1:]))
+        left -= count
+    return store.finish()
+
+
+def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(file)
+    except ValueError as error:
+        raise DataError(f"is no array: {error}", where) from error
+    if dtype.hasobject:
+        raise DataError(
+            "is an array of objects, which could run code when it is read",
+            where,
+            "write it as numbers; sequences of unequal length as one array and their lengths",
+        )
+    return shape, fortran, dtype
+
+
+def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where an entry's bytes begin in the file."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        name, extra = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
+    return info.header_offset + _LOCAL_HEADER + int(name) + int(extra)
+
+
+class Writer:
+    """Writes an archive array by array, uncompressed so that it can be mapped, and the same bytes for the same data.
+
+    Args:
+        path: of the archive.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._archive = zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True)
+
+    def put(self, name: str, column: Column) -> None:
+        """Add a column under a name."""
+        header = {
+            "descr": np.lib.format.dtype_to_descr(column.dtype),
+            "fortran_order": False,
+            "shape": column.shape,
+        }
+        info = zipfile.ZipInfo(f"{name}.npy")  # with a date that is always the same
+        with self._archive.open(info, "w", force_zip64=True) as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for _, rows in column.blocks():
+                file.write(np.ascontiguousarray(rows).data)
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._archive.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,220 @@
+"""Our own recordings: a NumPy archive with a JSON header, in which every observation stands once.
+
+Arrays: `header` (UTF-8 JSON as uint8), `obs` or `obs.<path>` `[Σ(T + 1), …]`, `action…` `[ΣT, …]` (Discrete from 0, Box
+in the environment's units), `reward` `[ΣT]` float64, `terminated`, `truncated` `[ΣT]` bool, `length` `[E]` int64,
+`final_known` `[E]` bool. Uncompressed, so that a large one is mapped rather than read.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from uniarena.batch import Tree, tree_leaves, tree_unflatten
+from uniarena.data.columns import ArrayColumn, Column, Keeping, Store
+from uniarena.data.dataset import Episode
+from uniarena.data.errors import DataError
+from uniarena.data.fitting import policy_space, skeleton
+from uniarena.data.npz import Writer, columns
+from uniarena.data.source import Source, booleans, rewards
+from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json, storage_space
+
+FORMAT, VERSION = "uniarena-recording", 1
+HEADER = "header"
+
+
+class Recorder:
+    """Takes episodes and writes a recording.
+
+    Args:
+        observation_space, action_space: the environment's.
+        env: `{"id": …, "kwargs": …}`.
+        origin: where the episodes come from, as plain data.
+        keeping: where they wait; None: in memory up to a quarter of what is free, then in files.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        env: Mapping[str, Any] | None = None,
+        origin: Mapping[str, Any] | None = None,
+        keeping: Keeping | None = None,
+    ) -> None:
+        keeping = keeping or Keeping()
+        self._header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "observation_space": space_to_json(observation_space),
+            "action_space": space_to_json(action_space),
+            "env": dict(env or {}),
+            "origin": dict(origin or {}),
+        }
+        self._leaves = {
+            "obs": leaf_spaces(storage_space(observation_space)),
+            "action": leaf_spaces(policy_space(action_space)),
+        }
+        self._like = {"obs": skeleton(observation_space), "action": skeleton(action_space)}
+        self._stores = {
+            name: [Store(keeping, leaf.shape or (), leaf.dtype) for _, leaf in leaves]
+            for name, leaves in self._leaves.items()
+        }
+        self._flags: dict[str, list[np.ndarray]] = {"reward": [], "terminated": [], "truncated": []}
+        self._lengths: list[int] = []
+        self._known: list[bool] = []
+
+    @property
+    def episodes(self) -> int:
+        """How many were taken."""
+        return len(self._lengths)
+
+    @property
+    def steps(self) -> int:
+        """How many all of them have."""
+        return sum(self._lengths)
+
+    def add(self, episode: Episode) -> None:
+        """One episode; actions as a policy gives them: classes from 0, Box in the environment's units.
+
+        Raises:
+            DataError: its parts have unequal lengths.
+        """
+        steps = len(episode.reward)
+        for name, tree, expected in (("obs", episode.obs, steps + 1), ("action", episode.action, steps)):
+            leaves = flat(self._like[name], tree)
+            for (path, _), store, rows in zip(self._leaves[name], self._stores[name], leaves, strict=True):
+                if len(rows) != expected:
+                    raise DataError(
+                        f"{name}{path and f'.{path}'} has {len(rows)} rows; {expected} were expected for {steps} steps"
+                    )
+                store.append(np.asarray(rows))
+        for name, kept in self._flags.items():
+            kept.append(np.array(getattr(episode, name), np.float64 if name == "reward" else bool))
+        self._lengths.append(steps)
+        self._known.append(bool(episode.final_known))
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything that was taken. The same episodes give the same bytes.
+
+        Raises:
+            DataError: no episode was taken.
+        """
+        path = Path(path)
+        if not self._lengths:
+            raise DataError("no episode was recorded", path)
+        text = json.dumps(self._header, sort_keys=True).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        with Writer(part) as writer:
+            writer.put(HEADER, ArrayColumn(np.frombuffer(text, np.uint8)))
+            for name, leaves in self._leaves.items():
+                for (leaf, _), store in zip(leaves, self._stores[name], strict=True):
+                    writer.put(f"{name}.{leaf}" if leaf else name, store.finish())
+            for name, parts in self._flags.items():
+                writer.put(name, ArrayColumn(np.concatenate(parts)))
+            writer.put("length", ArrayColumn(np.array(self._lengths, np.int64)))
+            writer.put("final_known", ArrayColumn(np.array(self._known)))
+        part.replace(path)
+        return path
+
+
+def flat(like: Tree, tree: Tree) -> list[Any]:
+    """Leaves of a tree in the order of another of the same structure."""
+    if isinstance(like, dict):
+        return [leaf for key, child in like.items() for leaf in flat(child, tree[key])]
+    if isinstance(like, tuple):
+        return [leaf for child, part in zip(like, tree, strict=True) for leaf in flat(child, part)]
+    return [tree]
+
+
+def write(path: Path, episodes: Iterable[Episode], recorder: Recorder) -> Path:
+    """Write episodes through a recorder."""
+    for episode in episodes:
+        recorder.add(episode)
+    return recorder.save(path)
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a NumPy archive has our header."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{HEADER}.npy" in archive.namelist() and "length.npy" in archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def read(path: Path, keeping: Keeping) -> Source:
+    """A recording.
+
+    Raises:
+        DataError: damaged, of a newer version, or with parts missing.
+    """
+    found = columns(path, keeping)
+    header = _header(found, path)
+    try:
+        observed, acted = (space_from_json(header[name]) for name in ("observation_space", "action_space"))
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(f"its header names no spaces that can be read: {error}", path) from error
+    trees = {name: _tree(found, name, space, path) for name, space in (("obs", observed), ("action", acted))}
+    reward = rewards(_of(found, "reward", path), f"{path} reward")
+    flags = [
+        booleans(_of(found, name, path), f"{path} {name}")
+        for name in ("terminated", "truncated", "final_known")
+    ]
+    lengths = _of(found, "length", path).all().astype(np.int64)
+    if (lengths < 0).any() or len(flags[2]) != len(lengths):
+        raise DataError("its lengths of episodes are damaged", f"{path} length")
+    return Source(
+        "recording",
+        path,
+        [path],
+        trees["obs"],
+        trees["action"],
+        reward,
+        flags[0],
+        flags[1],
+        lengths=lengths,
+        extra=1,
+        final_known=flags[2],
+        observation_space=observed,
+        action_space=acted,
+        counted_from_zero=True,
+        env=dict(header.get("env") or {}),
+        origin=dict(header.get("origin") or {}),
+        flags={"terminated": "recorded", "truncated": "recorded"},
+    )
+
+
+def _header(found: Mapping[str, Column], path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads(found[HEADER].all().astype(np.uint8).tobytes())
+    except ValueError as error:
+        raise DataError(f"its header is damaged: {error}", path) from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise DataError("its header is not one of ours", path)
+    if header.get("version") != VERSION:
+        raise DataError(
+            f"is a recording of version {header.get('version')}; this program reads version {VERSION}",
+            path,
+            "update uniarena",
+        )
+    return header
+
+
+def _of(found: Mapping[str, Column], name: str, path: Path) -> Column:
+    if name not in found:
+        raise DataError(f"the array {name} is missing", path, "write or copy it again")
+    return found[name]
+
+
+def _tree(found: Mapping[str, Column], name: str, space: Space[Any], path: Path) -> Tree:
+    like = skeleton(space)
+    leaves = [_of(found, f"{name}.{leaf}" if leaf else name, path) for leaf, _ in leaf_spaces(space)]
+    assert len(leaves) == len(tree_leaves(like))
+    return tree_unflatten(like, leaves)

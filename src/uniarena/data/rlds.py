@@ -1,0 +1,397 @@
+"""RLDS episodes as TFDS stores them, in TFRecord or ArrayRecord files, without TensorFlow.
+
+A record is an episode of N steps; `steps/reward` and its like hold the steps one after the other. The last step has an
+observation and no valid action: N steps are N − 1 transitions, and its `is_terminal` says what the last of them is.
+Ramos et al. 2021 (arXiv:2111.02767), section 2.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space
+
+from uniarena.batch import Tree, tree_paths
+from uniarena.config.errors import listed
+from uniarena.data import records
+from uniarena.data.columns import Keeping, Store
+from uniarena.data.errors import DataError, missing
+from uniarena.data.source import Source, nested
+from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json
+
+FEATURES, INFO = "features.json", "dataset_info.json"
+OWN = "uniarena.json"
+"""File beside those of TFDS in which we keep what it has no place for: spaces and origin."""
+STEPS = "steps/"
+_FLAGS = ("is_first", "is_last", "is_terminal")
+_SHARD = re.compile(r"-(\d+)-of-(\d+)$")
+
+
+class Feature(NamedTuple):
+    """Shape and dtype of one leaf of a step, and whether it is an encoded picture."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    picture: bool = False
+
+
+def files_of(path: Path) -> list[Path]:
+    """The record files of a dataset's folder, or the file itself, in order.
+
+    Raises:
+        DataError: none, or some of a set are missing.
+    """
+    if path.is_file():
+        return [path]
+    found = sorted(each for each in path.iterdir() if _kind(each) is not None) if path.is_dir() else []
+    if not found:
+        raise DataError("holds no .tfrecord or .array_record files", path, "name the folder that holds them")
+    splits: dict[str, set[int]] = {}
+    for each in found:
+        if shard := _SHARD.search(each.name):
+            splits.setdefault(f"{each.name[: shard.start()]}/{shard[2]}", set()).add(int(shard[1]))
+    for name, numbers in splits.items():
+        count = int(name.rpartition("/")[2])
+        if absent := sorted(set(range(count)) - numbers):
+            raise DataError(
+                f"{len(absent)} of {count} files of {name.rpartition('/')[0]} are missing: {listed(map(str, absent))}",
+                path,
+                "fetch or copy them too",
+            )
+    return found
+
+
+def is_records(path: Path) -> bool:
+    """Whether a file is named like one of records."""
+    return _kind(path) is not None
+
+
+def _kind(path: Path) -> str | None:
+    match = re.search(r"\.?(tfrecord|array_record|arrayrecord)s?(\W|$)", path.name)
+    return None if match is None else "tfrecord" if match[1] == "tfrecord" else "array_record"
+
+
+def read(path: Path, keeping: Keeping) -> Source:
+    """A folder of RLDS episodes, or one file of them.
+
+    Raises:
+        DataError: damaged files, missing parts, or episodes whose flags contradict each other.
+    """
+    files = files_of(path)
+    folder = path if path.is_dir() else path.parent
+    own = _json(folder / OWN)
+    features = _features(_json(folder / FEATURES))
+    reader = _Episodes(features, keeping)
+    for file in files:
+        kind = _kind(file) or ("tfrecord" if path.is_file() else None)
+        found = records.tf_records(file) if kind == "tfrecord" else records.array_records(file)
+        for number, data in enumerate(found):
+            where = f"{file}, record {number}"
+            reader.add(records.decode(data, where), where)
+    source = reader.source(path, files)
+    if not features:
+        source.notes.append(
+            f"There is no {FEATURES}, so shapes are concluded from how many numbers a step has: observations and "
+            "actions are flat."
+        )
+    info = _json(folder / INFO)
+    source.origin = {
+        **{k: info[k] for k in ("name", "version", "description") if info.get(k)},
+        **own.get("origin", {}),
+    }
+    source.env = own.get("env", {})
+    if "observation_space" in own:
+        source.observation_space = space_from_json(own["observation_space"])
+        source.action_space = space_from_json(own["action_space"])
+    return source
+
+
+class _Episodes:
+    """Takes decoded records and gathers their steps."""
+
+    def __init__(self, features: dict[str, Feature], keeping: Keeping) -> None:
+        self._features, self._keeping = features, keeping
+        self._stores: dict[str, Store] = {}
+        self._reward: list[np.ndarray] = []
+        self._terminated: list[np.ndarray] = []
+        self._truncated: list[np.ndarray] = []
+        self._lengths: list[int] = []
+        self._empty = 0
+
+    def add(self, record: dict[str, Any], where: str) -> None:
+        """One episode."""
+        steps = {
+            name.removeprefix(STEPS): values for name, values in record.items() if name.startswith(STEPS)
+        }
+        if not steps:
+            raise DataError(
+                f"a record has no parts that begin with {STEPS}; it has {listed(record)}",
+                where,
+                "a record must be an episode, as TFDS writes RLDS",
+            )
+        flags = [self._flag(steps, name, where) for name in _FLAGS]
+        count = len(flags[0])
+        if count == 0:
+            self._empty += 1
+            return
+        _check_flags(flags, where)
+        if "reward" not in steps:
+            raise missing("reward", list(steps), ("reward",), where)
+        reward = np.asarray(steps["reward"], np.float64)
+        if len(reward) != count:
+            raise DataError(f"the steps are misaligned: {len(reward)} rewards and {count} steps", where)
+        for field in ("observation", "action"):
+            names = [name for name in steps if name == field or name.startswith(f"{field}/")]
+            if not names:
+                raise missing(field, list(steps), (field,), where)
+            for name in names:
+                rows = self._rows(steps[name], name, count, where)
+                self._store(name, rows, where).append(rows if field == "observation" else rows[:-1])
+        last = np.arange(count - 1) == count - 2
+        self._lengths.append(count - 1)
+        self._reward.append(reward[:-1])
+        self._terminated.append(last & flags[2][-1])
+        self._truncated.append(last & flags[1][-1] & ~flags[2][-1])
+
+    def _flag(self, steps: dict[str, Any], name: str, where: str) -> np.ndarray:
+        if name not in steps:
+            raise missing(name, list(steps), (name,), where)
+        values = np.asarray(steps[name])
+        if values.dtype.kind not in "iub" and len(values):
+            raise DataError(f"{name} holds {values.dtype} where flags belong", where)
+        return values.astype(bool)
+
+    def _rows(self, values: Any, name: str, count: int, where: str) -> np.ndarray:
+        """Values of all steps `[count, *shape]`."""
+        feature = self._features.get(name)
+        if isinstance(values, list):
+            return _bytes(values, feature, count, f"{where} {name}")
+        if feature is None:
+            size, rest = divmod(len(values), count)
+            shape: tuple[int, ...] = () if size == 1 else (size,)
+        else:
+            shape = feature.shape
+            values = values.astype(feature.dtype)
+            size, rest = (
+                int(np.prod(shape, dtype=np.int64)),
+                len(values) - count * int(np.prod(shape, dtype=np.int64)),
+            )
+        if rest:
+            raise DataError(
+                f"the steps are misaligned: {name} has {len(values)} numbers, which {count} steps of "
+                f"{shape or 'one number'} do not make",
+                where,
+            )
+        return np.asarray(values).reshape(count, *shape)
+
+    def _store(self, name: str, rows: np.ndarray, where: str) -> Store:
+        store = self._stores.get(name)
+        if store is None:
+            store = self._stores[name] = Store(self._keeping, rows.shape[1:], rows.dtype)
+            self._features.setdefault(name, Feature(rows.shape[1:], rows.dtype))
+        if rows.shape[1:] != self._features[name].shape and not self._features[name].picture:
+            raise DataError(
+                f"{name} has steps of shape {rows.shape[1:]}; those before have {self._features[name].shape}",
+                where,
+            )
+        return store
+
+    def source(self, path: Path, files: list[Path]) -> Source:
+        """Everything that was added."""
+        if not self._lengths:
+            raise DataError("holds no episodes with steps", path)
+        columns = nested({name: store.finish() for name, store in self._stores.items()}, "/")
+        notes = [f"{self._empty} episodes without any step were left out."] if self._empty else []
+        return Source(
+            "rlds",
+            path,
+            files,
+            columns["observation"],
+            columns["action"],
+            np.concatenate(self._reward),
+            np.concatenate(self._terminated),
+            np.concatenate(self._truncated),
+            lengths=np.array(self._lengths),
+            extra=1,
+            flags={"terminated": "is_terminal of the last step", "truncated": "is_last without is_terminal"},
+            notes=notes,
+        )
+
+
+def _check_flags(flags: list[np.ndarray], where: str) -> None:
+    first, last, terminal = flags
+    if not len(first) == len(last) == len(terminal):
+        counts = ", ".join(f"{name} {len(flag)}" for name, flag in zip(_FLAGS, flags, strict=True))
+        raise DataError(f"the steps are misaligned: {counts} values", where)
+    if first[1:].any():
+        raise DataError(f"step {1 + int(first[1:].argmax())} is_first, within an episode", where)
+    for name, flag in (("is_last", last), ("is_terminal", terminal)):
+        if flag[:-1].any():
+            raise DataError(
+                f"step {int(flag[:-1].argmax())} {name}, and {len(flag)} steps are there: the steps are misaligned",
+                where,
+            )
+
+
+def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str) -> np.ndarray:
+    if len(values) != count:
+        raise DataError(f"the steps are misaligned: {len(values)} values and {count} steps", where)
+    if feature is not None and not feature.picture and feature.dtype.kind in "biuf":
+        size = int(np.prod(feature.shape, dtype=np.int64)) * feature.dtype.itemsize
+        if all(len(each) == size for each in values):
+            return np.stack([np.frombuffer(each, feature.dtype).reshape(feature.shape) for each in values])
+    if not all(each[:4] == b"\x89PNG" or each[:3] == b"\xff\xd8\xff" for each in values):
+        raise DataError(
+            "holds strings where numbers or pictures belong",
+            where,
+            "write the data without it: it cannot be learned from",
+        )
+    from PIL import Image  # only where there are pictures
+
+    try:
+        pictures = [np.array(Image.open(io.BytesIO(each))) for each in values]
+        shape = feature.shape if feature is not None and -1 not in feature.shape else pictures[0].shape
+        return np.stack([each.reshape(shape) for each in pictures])
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"a picture is damaged, or of another size than the others: {error}", where
+        ) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"cannot be read as JSON: {error}", path) from error
+    return found if isinstance(found, dict) else {}
+
+
+def _features(data: dict[str, Any]) -> dict[str, Feature]:
+    """Leaf of a step (`observation/pos`) → its feature, from TFDS's `features.json`."""
+    inner = (
+        data.get("featuresDict", {})
+        .get("features", {})
+        .get("steps", {})
+        .get("sequence", {})
+        .get("feature", {})
+    )
+    return dict(_leaves(inner, ""))
+
+
+def _leaves(feature: dict[str, Any], name: str) -> Iterator[tuple[str, Feature]]:
+    if "featuresDict" in feature:
+        for key, child in feature["featuresDict"].get("features", {}).items():
+            yield from _leaves(child, f"{name}/{key}" if name else key)
+    for kind in ("tensor", "image"):
+        if kind in feature:
+            shape = tuple(int(n) for n in feature[kind].get("shape", {}).get("dimensions", ()))
+            text = feature[kind].get("dtype", "uint8")
+            dtype = np.dtype(text if text not in ("string", "object") else "O")
+            yield name, Feature(shape, dtype, kind == "image")
+
+
+def write(
+    path: Path,
+    name: str,
+    episodes: Iterable[Any],
+    observed: Space[Any],
+    acted: Space[Any],
+    own: dict[str, Any],
+) -> None:
+    """Write a dataset's folder: one TFRecord file, and the JSON files that TFDS reads it by.
+
+    Args:
+        path: the folder, made anew.
+        name: of the dataset, in lower case with underscores.
+        episodes: `dataset.Episode`s in the environment's own actions.
+        observed, acted: spaces of observations and of the environment's actions.
+        own: further entries of our own file.
+    """
+    path.mkdir(parents=True, exist_ok=False)
+    counts = [0, 0]
+
+    def examples() -> Iterator[bytes]:
+        for episode in episodes:
+            data = records.encode(_record(episode))
+            counts[0], counts[1] = counts[0] + 1, counts[1] + len(data)
+            yield data
+
+    records.write_tf_records(path / f"{name}-train.tfrecord-00000-of-00001", examples())
+    step = {"observation": _described(observed), "action": _described(acted), "reward": _scalar("float32")}
+    step |= {"discount": _scalar("float32"), **{flag: _scalar("bool") for flag in _FLAGS}}
+    sequence = {"feature": _dict(step), "length": "-1"}
+    steps = {
+        "pythonClassName": "tensorflow_datasets.core.features.dataset_feature.Dataset",
+        "sequence": sequence,
+    }
+    split = {
+        "name": "train",
+        "shardLengths": [str(counts[0])],
+        "numBytes": str(counts[1]),
+        "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+    }
+    info = {"name": name, "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
+    spaces = {"observation_space": space_to_json(observed), "action_space": space_to_json(acted)}
+    for file, content in ((FEATURES, _dict({"steps": steps})), (INFO, info), (OWN, {**spaces, **own})):
+        (path / file).write_text(json.dumps(content, indent=2), encoding="utf-8")
+
+
+def _record(episode: Any) -> dict[str, np.ndarray | list[bytes]]:
+    """One episode of T transitions as T + 1 steps; the last one's action and reward are zeros that mean nothing."""
+    steps = len(episode.reward) + 1
+    terminal = bool(episode.terminated[-1])
+    found: dict[str, np.ndarray | list[bytes]] = {}
+    for path, leaf in tree_paths(episode.obs, ""):
+        found[_key("observation", path)] = np.asarray(leaf)
+    for path, leaf in tree_paths(episode.action, ""):
+        found[_key("action", path)] = np.concatenate([leaf, np.zeros_like(leaf[:1])])
+    found[f"{STEPS}reward"] = np.append(episode.reward, 0.0)
+    found[f"{STEPS}discount"] = np.where((np.arange(steps) == steps - 1) & terminal, 0.0, 1.0)
+    last = np.arange(steps) == steps - 1
+    for name, flag in zip(_FLAGS, (np.arange(steps) == 0, last, last & terminal), strict=True):
+        found[f"{STEPS}{name}"] = flag
+    return found
+
+
+def _key(field: str, path: str) -> str:
+    return f"{STEPS}{field}/{path.replace('.', '/')}" if path else f"{STEPS}{field}"
+
+
+def _described(space: Space[Any]) -> dict[str, Any]:
+    leaves = [(path, leaf) for path, leaf in leaf_spaces(space)]
+    tensors = {
+        path.replace(".", "/"): _tensor(tuple(leaf.shape or ()), str(np.dtype(leaf.dtype)))
+        for path, leaf in leaves
+    }
+    return tensors[""] if list(tensors) == [""] else _nested_dict(nested(tensors, "/"))
+
+
+def _nested_dict(tree: Tree) -> dict[str, Any]:
+    return (
+        tree
+        if "pythonClassName" in tree
+        else _dict({key: _nested_dict(child) for key, child in tree.items()})
+    )
+
+
+def _dict(features: dict[str, Any]) -> dict[str, Any]:
+    name = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+    return {"pythonClassName": name, "featuresDict": {"features": features}}
+
+
+def _tensor(shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
+    dims = {"dimensions": [str(n) for n in shape]} if shape else {}
+    tensor = {"shape": dims, "dtype": dtype, "encoding": "none"}
+    return {"pythonClassName": "tensorflow_datasets.core.features.tensor_feature.Tensor", "tensor": tensor}
+
+
+def _scalar(dtype: str) -> dict[str, Any]:
+    return {**_tensor((), dtype), "pythonClassName": "tensorflow_datasets.core.features.scalar.Scalar"}

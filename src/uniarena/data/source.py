@@ -1,0 +1,153 @@
+"""Source: what a reader found in a file, before anything is concluded from it. And what all readers check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+
+from uniarena.batch import Tree, tree_paths
+from uniarena.data.columns import Column, DerivedColumn
+from uniarena.data.errors import DataError
+
+
+@dataclass
+class Source:
+    """Steps as a file has them.
+
+    Attributes:
+        format: `d4rl`, `minari`, `rlds`, `npz`, or `recording`.
+        path: what was opened; `files`: everything that was read.
+        obs: tree of columns. Steps one after the other; with `extra` 1 every episode has one observation more.
+        action, reward: a tree of columns and numbers `[N]` float64, one a step.
+        terminated: `[N]` bool.
+        truncated: `[N]` bool; None where the file does not say.
+        next_obs: tree of columns, one a step; None where the file has none.
+        lengths: steps of each episode; None where only flags tell them apart.
+        extra: observations of an episode beyond its steps, 0 or 1.
+        final_known: `[E]` bool, whether an episode's last observation was ever known; None: it was.
+        observation_space, action_space: as the environment stated them; None where the file does not say.
+        counted_from_zero: Discrete actions count from 0 already, whatever the space starts with.
+        env: id and arguments of the environment, where the file says.
+        origin: what else the file says of where it came from.
+        flags: what each flag was read from.
+        notes: what the user should know, one sentence each.
+    """
+
+    format: str
+    path: Path
+    files: list[Path]
+    obs: Tree
+    action: Tree
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray | None = None
+    next_obs: Tree | None = None
+    lengths: np.ndarray | None = None
+    extra: int = 0
+    final_known: np.ndarray | None = None
+    observation_space: Space[Any] | None = None
+    action_space: Space[Any] | None = None
+    counted_from_zero: bool = False
+    env: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, Any] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        steps = len(self.reward)
+        episodes = 0 if self.lengths is None else len(self.lengths)
+        counts = {"obs": steps + self.extra * episodes, "action": steps}
+        if self.next_obs is not None:
+            counts["next_obs"] = steps
+        for name, count in counts.items():
+            for path, column in tree_paths(getattr(self, name), name):
+                if len(column) != count:
+                    more = (
+                        "; one observation more than steps is how a single episode is often kept: write it with "
+                        "timeouts, or as next_observations"
+                        if name == "obs" and len(column) == count + 1
+                        else ""
+                    )
+                    raise DataError(
+                        f"the steps are misaligned: {path} has {len(column):,} rows, and rewards make {steps:,} steps, "
+                        f"so {count:,} were expected{more}",
+                        self.path,
+                        "write the file again with every key as long as the rewards",
+                    )
+        for name in ("terminated", "truncated"):
+            flags = getattr(self, name)
+            if flags is not None and len(flags) != steps:
+                raise DataError(
+                    f"the steps are misaligned: {self.flags.get(name, name)} has {len(flags):,} rows, and there are "
+                    f"{steps:,} rewards",
+                    self.path,
+                )
+        if self.lengths is not None and int(self.lengths.sum()) != steps:
+            raise DataError(
+                f"the episodes are said to have {int(self.lengths.sum()):,} steps, and there are {steps:,} rewards",
+                self.path,
+            )
+
+
+def numeric(column: Column, where: str) -> Column:
+    """The column, after a check that it holds numbers.
+
+    Raises:
+        DataError: strings, objects, complex numbers or records.
+    """
+    kind = column.dtype.kind
+    if kind in "biuf":
+        return column
+    what = {"O": "objects", "S": "strings", "U": "strings", "c": "complex numbers"}.get(
+        kind, str(column.dtype)
+    )
+    raise DataError(f"holds {what} where numbers belong", where, "write it as float32, or as integers")
+
+
+def rewards(column: Column, where: str) -> np.ndarray:
+    """Rewards `[N]` float64 from a column `[N]` or `[N, 1]`."""
+    numeric(column, where)
+    if column.row_shape not in ((), (1,)):
+        raise DataError(f"expected one number a step, got {column.row_shape}", where)
+    return column.all().reshape(-1).astype(np.float64)
+
+
+def booleans(column: Column, where: str) -> np.ndarray:
+    """Flags `[N]` bool from a column of booleans, or of numbers that are 0 or 1."""
+    numeric(column, where)
+    if column.row_shape not in ((), (1,)):
+        raise DataError(f"expected one flag a step, got {column.row_shape}", where)
+    values = column.all().reshape(-1)
+    if values.dtype != bool and not np.isin(values, (0, 1)).all():
+        odd = values[~np.isin(values, (0, 1))][0]
+        raise DataError(f"expected true or false (or 0 and 1), got {odd}", where)
+    return values.astype(bool)
+
+
+def as_float32(column: Column) -> Column:
+    """Floats of another size become float32, which is how observations and actions are stored."""
+    if column.dtype.kind != "f" or column.dtype == np.float32:
+        return column
+
+    def cast(rows: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):  # told by the audit as infinite
+            return rows.astype(np.float32)
+
+    return DerivedColumn(column, cast, column.row_shape, np.float32)
+
+
+def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """`{"pos/x": …}` as `{"pos": {"x": …}}`."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, last = name.split(separator)
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = value
+    return tree

@@ -1,0 +1,181 @@
+"""The audit: figures computed by hand, and a sentence for everything that should worry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.offline.episodes import ACTIONS, keyed, random_episodes, record
+from uniarena.data import DataError, load, report
+from uniarena.data.audit import audit, env_facts, hashed, look_at
+from uniarena.data.spread import Spread, histogram
+
+ASKED = ("episodes", "transitions", "terminated", "truncated", "dropped", "reward_sum", "warnings")
+
+
+def looked_into(path: Path, limit: int | None = None, **given: Any) -> dict[str, Any]:
+    observed, acted = given.pop("observed", None), given.pop("acted", None)
+    keyed(path, **given)
+    return audit(load(path, observed, acted, lazy=True), limit)
+
+
+def steps(lengths: list[int], **other: Any) -> dict[str, Any]:
+    """Whole episodes, each of which terminates; what they ended in is in the file."""
+    n = sum(lengths)
+    obs = np.random.default_rng(0).normal(size=(n, 2)).astype(np.float32)
+    after = np.roll(obs, -1, axis=0)
+    ends = np.cumsum(lengths) - 1
+    after[ends] = -7.0
+    return {
+        "observations": obs,
+        "next_observations": after,
+        "actions": np.linspace(-0.9, 0.9, n, dtype=np.float32)[:, None],
+        "rewards": np.arange(n, dtype=np.float64),
+        "terminals": np.isin(np.arange(n), ends),
+        "timeouts": np.zeros(n),
+        **other,
+    }
+
+
+def said(found: dict[str, Any], words: str) -> bool:
+    return any(words in warning for warning in found["warnings"])
+
+
+def test_the_figures_of_whole_episodes(tmp_path: Path) -> None:
+    found = looked_into(tmp_path / "a.npz", **steps([2, 3, 5]))
+    assert {name: found[name] for name in ASKED[:-1]} == {
+        "episodes": 3,
+        "transitions": 10,
+        "terminated": 3,
+        "truncated": 0,
+        "dropped": 0,
+        "reward_sum": 45.0,
+    }
+    assert found["lengths"] == {
+        "min": 2,
+        "median": 3,
+        "mean": pytest.approx(10 / 3),
+        "std": pytest.approx(1.247, abs=1e-3),
+        "max": 5,
+    }
+    assert [found["returns"][name] for name in ("min", "median", "max")] == [1.0, 9.0, 35.0]
+    assert sum(found["return_histogram"]["counts"]) == 3
+    assert found["observations"][0]["min"] == -7.0  # of what episodes ended in
+    assert found["duplicates"] == {"transitions": 0, "episodes": 0}
+    json.dumps(found)
+
+
+def test_the_sum_of_rewards_before_and_after(tmp_path: Path) -> None:
+    given = steps([4, 4], next_observations=None, terminals=np.zeros(8), timeouts=np.array([0, 0, 0, 1] * 2))
+    given.pop("next_observations")
+    found = looked_into(tmp_path / "a.npz", **given)
+    assert (found["reward_sum"], found["reward_sum_before"]) == (18.0, 28.0)
+    assert (found["dropped"], found["truncated"]) == (2, 2)
+    assert said(
+        found, "2 of 8 steps are no transitions (2: time limit without the observation it ended with)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"rewards": np.zeros(10)}, "Every reward is 0."),
+        ({"terminals": np.zeros(10)}, "No transition terminates"),
+        ({"rewards": np.where(np.arange(10) == 2, np.nan, 1.0)}, "1 rewards are NaN or infinite"),
+        ({"actions": np.full((10, 1), np.nan, np.float32)}, "action: 10 rows have NaN"),
+        ({"actions": np.full((10, 1), 3.0, np.float32)}, "action: 10 of 10 rows lie outside"),
+        (
+            {"actions": np.full((10, 1), 1.0, np.float32)},
+            "up to 100% of the actions lie at a bound (entries 0)",
+        ),
+        ({"actions": np.full((10, 1), 0.1, np.float32)}, "stay within a quarter of the way"),
+        ({"actions": np.full((10, 1), 0.1, np.float32)}, "action: nothing in it ever changes"),
+    ],
+)
+def test_what_should_worry_is_said(tmp_path: Path, other: dict[str, Any], words: str) -> None:
+    acted = spaces.Box(-1, 1, (1,), np.float32)
+    found = looked_into(tmp_path / "a.npz", acted=acted, **steps([2, 3, 5], **other))
+    assert said(found, words), found["warnings"]
+    assert not said(looked_into(tmp_path / "b.npz", acted=acted, **steps([2, 3, 5])), words)
+
+
+def test_what_the_environment_says_is_held_against_the_data(tmp_path: Path) -> None:
+    observed = spaces.Box(-5, 5, (2,), np.float32)
+    found = looked_into(tmp_path / "a.npz", limit=4, observed=observed, **steps([2, 3, 5]))
+    assert said(found, "1 episodes are longer than the environment's limit of 4 steps")
+    assert said(found, "obs: 3 of 13 rows lie outside")
+    assert found["coverage"]["obs"]["visited"][0] <= 0.5
+
+
+def test_actions_that_are_never_taken(tmp_path: Path) -> None:
+    found = looked_into(
+        tmp_path / "a.npz", acted=spaces.Discrete(4, start=1), **steps([5, 5], actions=1 + np.arange(10) % 2)
+    )
+    assert found["coverage"]["action"]["counts"] == [5, 5, 0, 0]
+    assert said(found, "of 4 actions 2 are never taken (2, 3)")
+
+
+def test_copies_of_transitions_and_of_episodes(tmp_path: Path) -> None:
+    acted = ACTIONS["box"]
+    episodes = random_episodes(np.random.default_rng(0), spaces.Box(-1, 1, (3,), np.float32), acted, 4)
+    path = record(tmp_path / "a.npz", [*episodes, episodes[1]], spaces.Box(-1, 1, (3,), np.float32), acted)
+    found = audit(load(path, lazy=True))
+    assert found["duplicates"] == {"transitions": len(episodes[1].reward), "episodes": 1}
+    assert said(found, "1 episodes are copies of others")
+
+
+def test_equal_rows_have_equal_hashes_and_others_do_not() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (2000, 11)).astype(np.uint8)
+    found = hashed([rows, rows[:, 0].astype(np.float32)])
+    assert len(np.unique(found)) == len(np.unique(rows, axis=0))
+    assert hashed([rows[:, :5], rows[:, 5:]])[0] != hashed([rows[:, 5:], rows[:, :5]])[0]
+
+
+def test_a_spread_is_that_of_numpy() -> None:
+    values = np.random.default_rng(0).normal(3.0, 2.0, (1000, 2)).astype(np.float32)
+    spread = Spread("x", spaces.Box(-10, 10, (2,), np.float32))
+    for part in np.array_split(values, 9):
+        spread.add(part)
+    np.testing.assert_allclose(spread.mean, values.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(spread.std, values.std(axis=0), rtol=1e-4)
+    np.testing.assert_array_equal(spread.low, values.min(axis=0))
+    parts = [np.unique(np.floor((values[:, k] + 10) / 20 * 20)).size / 20 for k in range(2)]
+    assert spread.visited is not None and spread.visited.tolist() == parts
+
+
+def test_histograms_of_nothing_and_of_one_value() -> None:
+    assert histogram(np.array([])) == {"edges": [], "counts": []}
+    assert histogram(np.array([2.0, 2.0])) == {"edges": [2.0, 2.0], "counts": [2]}
+    assert report.bars(histogram(np.array([np.nan]))) == []
+
+
+@pytest.mark.parametrize("suffix", [".html", ".md"])
+def test_a_page_holds_the_report_and_no_markup_of_the_data(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "<b>").mkdir()
+    given = steps([2, 3, 5])
+    given["observations"] = {"<script>": given["observations"]}
+    flat = {f"observations/{name}": array for name, array in given.pop("observations").items()}
+    flat["next_observations/<script>"] = given.pop("next_observations")
+    found = looked_into(tmp_path / "<b>" / "x<i>.npz", **given, **flat)
+    page = report.write(found, tmp_path / f"page{suffix}").read_text()
+    assert "10 transitions in 3 episodes" in page and "█" in page
+    assert ("<script>" not in page and "&lt;script&gt;" in page) or suffix == ".md"
+    with pytest.raises(DataError, match="HTML or Markdown"):
+        report.write(found, tmp_path / "page.pdf")
+
+
+def test_an_environments_facts() -> None:
+    observed, acted, limit = env_facts("CartPole-v1")
+    assert (observed.shape, acted.n, limit) == ((4,), 2, 500)
+
+
+def test_every_row_is_looked_at(tmp_path: Path) -> None:
+    path = keyed(tmp_path / "a.npz", **steps([2, 3, 5]))
+    look = look_at(load(path, lazy=True))
+    assert look.rows == 10 and look.obs[0].rows == 13

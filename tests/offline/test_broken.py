@@ -1,0 +1,393 @@
+"""Files that are damaged, incomplete or say two things at once: each gets a sentence of its own."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tests.offline.episodes import ACTIONS, OBSERVATIONS, keyed, random_episodes, record
+from uniarena.data import DataConfig, DataError, load, records
+from uniarena.data.convert import convert
+
+OFFLINE = pytest.mark.extra("offline")
+N = 12
+
+
+def arrays(**other: Any) -> dict[str, Any]:
+    """Twelve whole steps, with some arrays exchanged; None leaves one out."""
+    obs = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
+    found: dict[str, Any] = {
+        "observations": obs,
+        "next_observations": obs + 2,
+        "actions": np.zeros((N, 1), np.float32),
+        "rewards": np.ones(N),
+        "terminals": np.arange(N) == 5,
+        "timeouts": np.arange(N) == N - 1,
+    }
+    return {name: array for name, array in {**found, **other}.items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"observations": None, "observation_s": np.zeros((N, 2))}, r"did you mean 'observation_s'"),
+        ({"rewards": None}, "reward"),
+        ({"terminals": None}, "would be the terminated of each step"),
+        (
+            {"terminals": None, "timeouts": None, "dones": np.zeros(N)},
+            "not whether its future was worth nothing",
+        ),
+        ({"observations": np.zeros((N - 1, 2))}, "misaligned: obs has 11 rows, and rewards make 12 steps"),
+        ({"observations": np.zeros((N + 1, 2))}, "one observation more than steps"),
+        ({"terminals": np.zeros(N + 2)}, "misaligned: the key terminals has 14 rows"),
+        ({"observations": np.array(["a"] * N)}, "strings where numbers belong"),
+        ({"rewards": np.array(["1"] * N)}, "strings where numbers belong"),
+        ({"observations": np.zeros((N, 2), complex)}, "complex numbers where numbers belong"),
+        ({"rewards": np.ones((N, 2))}, "expected one number a step"),
+        ({"terminals": np.full(N, 2)}, "expected true or false"),
+        (
+            {"rewards": np.where(np.arange(N) == 3, np.nan, 1.0)},
+            "reward has 1 rows with NaN .* first at row 3",
+        ),
+        ({"actions": np.full((N, 1), np.inf)}, "action has 12 rows with NaN or infinite"),
+        ({"actions": np.full(N, -1)}, "holds the action -1"),
+    ],
+)
+def test_what_is_wrong_with_arrays_is_named(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(**other))
+    with pytest.raises(DataError, match=said) as error:
+        load(path)
+    assert str(path) in str(error.value)
+
+
+def test_the_whole_ones_are_read(tmp_path: Path) -> None:
+    assert len(load(keyed(tmp_path / "a.npz", **arrays()))) == N
+
+
+def test_arrays_of_objects_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **arrays(observations=np.array([[1, 2], [1]] * (N // 2), object)))
+    with pytest.raises(DataError, match="objects, which could run code"):
+        load(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
+def test_an_archive_that_is_cut_short(tmp_path: Path, keep: float) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays())
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(DataError):
+        load(DataConfig(path=str(path), format="npz"))
+
+
+def test_a_byte_that_was_changed_in_an_archive(tmp_path: Path) -> None:
+    observed, acted = OBSERVATIONS["vector"], ACTIONS["box"]
+    path = record(
+        tmp_path / "a.npz", random_episodes(np.random.default_rng(0), observed, acted, 2), observed, acted
+    )
+    data = bytearray(path.read_bytes())
+    at = data.index(b"action.npy") + 200
+    data[at] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="damaged"):
+        load(path)
+
+
+def test_an_array_that_promises_more_than_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, **arrays())
+    data = path.read_bytes().replace(b"(12, 2), }          ", b"(99999999999, 2), } ")
+    assert b"99999999999" in data
+    path.write_bytes(data)
+    for limit in (None, 0.0):
+        with pytest.raises(DataError, match=r"promises|damaged"):
+            load(DataConfig(path=str(path), memory_gb=limit))
+
+
+def test_what_no_format_is(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"hello")
+    (tmp_path / "empty").mkdir()
+    for name, said in (("a.bin", "neither HDF5"), ("empty", "a folder without"), ("none", "no such file")):
+        with pytest.raises(DataError, match=said):
+            load(tmp_path / name)
+
+
+def test_keys_that_are_none(tmp_path: Path) -> None:
+    path = str(keyed(tmp_path / "a.npz", **arrays()))
+    with pytest.raises(DataError, match="no fields of a step"):
+        load(DataConfig(path=path, keys={"speed": "x"}))
+    with pytest.raises(DataError, match="nothing here is called x"):
+        load(DataConfig(path=path, keys={"obs": "x"}))
+
+
+def test_nothing_terminates_only_where_that_is_said(tmp_path: Path) -> None:
+    path = str(keyed(tmp_path / "a.npz", **arrays(terminals=None)))
+    data = load(DataConfig(path=path, keys={"terminated": "none"}))
+    assert not data.terminated.any() and data.account.flags["terminated"] == "none, as was said"
+
+
+def test_classes_that_the_space_lacks(tmp_path: Path) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(actions=np.arange(N) % 4))
+    with pytest.raises(DataError, match=r"row 3 holds 3; Discrete\(3\) has 0 to 2"):
+        load(path, action_space=spaces.Discrete(3))
+    from_one = keyed(tmp_path / "b.npz", **arrays(actions=1 + np.arange(N) % 4))
+    data = load(from_one, action_space=spaces.Discrete(4, start=1))
+    assert data.action(np.arange(4)).tolist() == [0, 1, 2, 3]
+    assert any("No action is 0" in note for note in load(from_one).account.notes)
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (spaces.Box(-1, 1, (3,), np.float32), r"rows of shape \(2,\); the environment has Box\(3\)"),
+        (spaces.Dict(a=spaces.Box(-1, 1, (2,))), "has one array; the environment has {a:"),
+        (spaces.Box(0, 255, (2,), np.uint8), "which is no uint8"),
+    ],
+)
+def test_another_environments_observations(tmp_path: Path, space: Any, said: str) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(observations=np.full((N, 2), 0.5)))
+    with pytest.raises(DataError, match=said):
+        load(path, space)
+
+
+def test_steps_with_nan_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    obs = arrays()["observations"].copy()
+    obs[3] = np.nan
+    path = keyed(
+        tmp_path / "a.npz", **arrays(observations=obs, next_observations=np.roll(obs, -1, axis=0) * 1.0)
+    )
+    data = load(DataConfig(path=str(path), nonfinite="drop"))
+    assert len(data) == N - 2 and data.lengths.tolist() == [
+        2,
+        2,
+        6,
+    ]  # the step itself, and the one that leads to it
+    assert data.truncated.tolist() == [False, True, False, False] + [False] * 5 + [True]
+    assert (
+        np.isfinite(data.obs(np.arange(N - 2))).all() and np.isfinite(data.next_obs(np.arange(N - 2))).all()
+    )
+
+
+@pytest.mark.parametrize("name", ["a.hdf5", "a.tfrecord", "a.array_record"])
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("h5py", "crc32c", "array_record", "array_record.python.array_record_module"):
+        monkeypatch.setitem(sys.modules, module, None)
+    records._crc32c.cache_clear()
+    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" if name.endswith("hdf5") else b"0" * 50)
+    with pytest.raises(DataError, match=r'not installed\n  fix: pip install "uniarena\[offline\]"'):
+        load(tmp_path / name)
+    records._crc32c.cache_clear()
+
+
+# -- HDF5 ------------------------------------------------------------------------------------------------------------
+@OFFLINE
+@pytest.mark.parametrize("keep", [0.2, 0.5, 0.95])
+def test_hdf5_that_is_cut_short(tmp_path: Path, keep: float) -> None:
+    path = keyed(tmp_path / "a.hdf5", **arrays())
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+    with pytest.raises(DataError, match="cut short"):
+        load(path)
+
+
+@OFFLINE
+def test_hdf5_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "a.hdf5").write_bytes(b"0123456789" * 100)
+    with pytest.raises(DataError, match="no HDF5 file"):
+        load(DataConfig(path=str(tmp_path / "a.hdf5"), format="d4rl"))
+
+
+@OFFLINE
+def test_hdf5_with_links_and_strings(tmp_path: Path) -> None:
+    import h5py
+
+    path = keyed(tmp_path / "a.hdf5", **arrays(rewards=None))
+    with h5py.File(path, "a") as file:
+        file["rewards"] = h5py.ExternalLink("other.hdf5", "/x")
+    with pytest.raises(DataError, match="link into another file"):
+        load(path)
+    with h5py.File(path, "a") as file:
+        del file["rewards"]
+        file["rewards"] = ["a"] * N
+    with pytest.raises(DataError, match="where numbers belong"):
+        load(path)
+    with h5py.File(path, "a") as file:
+        file["round"] = file["/"]
+    with pytest.raises(DataError, match="groups deep"):
+        load(path)
+
+
+# -- Minari ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def minari_folder(tmp_path: Path) -> Path:
+    observed, acted = OBSERVATIONS["vector"], ACTIONS["box"]
+    episodes = random_episodes(np.random.default_rng(3), observed, acted, 3)
+    data = load(record(tmp_path / "a.npz", episodes, observed, acted))
+    convert(data, tmp_path / "toy-v0", "minari")
+    return tmp_path / "toy-v0"
+
+
+@OFFLINE
+def test_minari_with_parts_that_do_not_fit(minari_folder: Path) -> None:
+    import h5py
+
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        group = file["episode_1"]
+        obs = group["observations"][()]
+        del group["observations"]
+        group["observations"] = obs[:-1]
+    with pytest.raises(DataError, match=r"episode_1: the steps are misaligned: observations has"):
+        load(minari_folder)
+
+
+@OFFLINE
+def test_minari_with_a_flag_within_an_episode(minari_folder: Path) -> None:
+    import h5py
+
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        long = max(file, key=lambda name: len(file[name]["rewards"]))
+        file[long]["terminations"][0] = True
+    with pytest.raises(DataError, match="is terminated at step 0 and goes on"):
+        load(minari_folder)
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data_format": "arrow"}, "stored as arrow"),
+        ({"observation_space": json.dumps({"type": "Text"})}, "Text spaces are not supported"),
+        ({"action_space": "{"}, "cannot be read"),
+    ],
+)
+def test_minari_with_metadata_that_cannot_be(minari_folder: Path, change: dict[str, str], said: str) -> None:
+    path = minari_folder / "data" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DataError, match=said):
+        load(minari_folder)
+
+
+@OFFLINE
+def test_an_episode_without_steps_counts_for_nothing(minari_folder: Path) -> None:
+    import h5py
+
+    before = load(minari_folder)
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        for name in ("episode_1",):
+            group = file[name]
+            group.move("observations", "old")
+            group["observations"] = group["old"][:1]
+            for part in ("actions", "rewards", "terminations", "truncations"):
+                rows = group[part][:0]
+                del group[part]
+                group[part] = rows
+    data = load(minari_folder)
+    assert data.episodes == 2
+    np.testing.assert_array_equal(data.episode(1).obs, before.episode(2).obs)
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+def episode(count: int = 4, **other: Any) -> bytes:
+    at = np.arange(count)
+    found: dict[str, Any] = {
+        "observation": at.astype(np.float32),
+        "action": at.astype(np.float32),
+        "reward": at.astype(np.float32),
+        "is_first": at == 0,
+        "is_last": at == count - 1,
+        "is_terminal": np.zeros(count, bool),
+        **other,
+    }
+    return records.encode({f"steps/{name}": array for name, array in found.items() if array is not None})
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"is_last": np.array([0, 1, 0, 1])}, "step 1 is_last"),
+        ({"is_first": np.array([1, 0, 1, 0])}, "step 2 is_first, within an episode"),
+        ({"is_terminal": np.array([1, 0, 0, 0])}, "step 0 is_terminal"),
+        ({"is_terminal": np.array([0, 0, 0])}, "misaligned: is_first 4, is_last 4, is_terminal 3"),
+        ({"reward": np.ones(3)}, "misaligned: 3 rewards and 4 steps"),
+        ({"observation": np.ones(6)}, "misaligned: observation has 6 numbers"),
+        ({"observation": [b"a"] * 4}, "strings where numbers or pictures belong"),
+        ({"action": None}, "called action"),
+        ({"is_terminal": None}, "is_terminal"),
+    ],
+)
+def test_episodes_that_contradict_themselves(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+    records.write_tf_records(tmp_path / "a.tfrecord", [episode(), episode(**other)])
+    with pytest.raises(DataError, match=said) as error:
+        load(tmp_path / "a.tfrecord")
+    assert "record 1" in str(error.value)
+
+
+@OFFLINE
+def test_episodes_of_no_and_of_one_step(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    records.write_tf_records(path, [episode(1), episode(0), episode(2), episode(4)])
+    data = load(path)
+    assert data.lengths.tolist() == [1, 3]
+    assert data.obs(np.arange(4)).ravel().tolist() == [0, 0, 1, 2]
+    records.write_tf_records(tmp_path / "b.tfrecord", [episode(1)])
+    with pytest.raises(DataError, match=r"no episodes with steps|no transition is left"):
+        load(tmp_path / "b.tfrecord")
+
+
+@OFFLINE
+def test_records_that_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    records.write_tf_records(path, [episode(), episode()])
+    whole = path.read_bytes()
+    length = struct.unpack("<Q", whole[:8])[0]
+    for damaged, said in (
+        (whole[:-3], "cut short within a record"),
+        (whole[: length + 16 + 5], "cut short within the length"),
+        (bytes([whole[0] ^ 1]) + whole[1:], "length of a record is damaged"),
+        (whole[:20] + bytes([whole[20] ^ 1]) + whole[21:], "checksum differs"),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=said):
+            load(path)
+    records.write_tf_records(path, [b"\xff\xff\xff"])
+    with pytest.raises(DataError, match=r"no tf\.train\.Example"):
+        load(path)
+
+
+@OFFLINE
+def test_files_of_a_set_that_are_missing(tmp_path: Path) -> None:
+    for k in (0, 2):
+        records.write_tf_records(tmp_path / f"a-train.tfrecord-{k:05}-of-00003", [episode()])
+    with pytest.raises(DataError, match=r"1 of 3 files of a-train\.tfrecord are missing: 1"):
+        load(tmp_path)
+
+
+@OFFLINE
+def test_gzipped_records(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "a.tfrecord"
+    records.write_tf_records(path, [episode()])
+    (tmp_path / "b.tfrecord.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert len(load(tmp_path / "b.tfrecord.gz")) == 3
+    path.write_bytes(gzip.compress(path.read_bytes())[:-12])
+    with pytest.raises(DataError, match="cut short"):
+        load(path)
+
+
+def test_both_flags_on_one_row_are_kept_and_told(tmp_path: Path) -> None:
+    from uniarena.data.audit import audit
+
+    both = np.arange(N) == N - 1
+    found = audit(load(keyed(tmp_path / "a.npz", **arrays(terminals=both, timeouts=both)), lazy=True))
+    assert (found["terminated"], found["truncated"], found["both_flags"]) == (1, 1, 1)
+    assert any("both terminated and truncated" in warning for warning in found["warnings"])
