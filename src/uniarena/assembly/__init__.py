@@ -292,6 +292,7 @@ def build_trainer(
                     exp, num_envs, extra=wrappers, run_dir=run_dir
                 ),
                 guard=exp.training.guard,
+                sampling=exp.sampling,
             )
         except BaseException as error:
             env.close()

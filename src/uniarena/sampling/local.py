@@ -19,6 +19,7 @@ from torch import Tensor
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
 from uniarena.explorers.actor import Actor, untouched
+from uniarena.sampling.ahead import Ahead
 from uniarena.sampling.chunk import Allocate, Chunk, new_memory
 from uniarena.seeding import Streams, preserved_globals, seed_globals
 
@@ -38,7 +39,7 @@ class LocalSampler:
 
     Attributes:
         ahead: chunks that are under way when one is handed on.
-        progress: `[1]` int64, the row that was written last: whoever shares this memory sees that it goes on.
+        progress: `[1]` int64, rows written so far: whoever shares this memory sees that it goes on.
     """
 
     ahead = 0
@@ -85,13 +86,14 @@ class LocalSampler:
             self._state = self._there(actor.initial_state(self.columns))
         self._actor, self._version = actor, version
 
-    def collect(self, steps: int, boundary: bool = False) -> Rollout:
+    def collect(self, steps: int, boundary: bool = False, ahead: Ahead | None = None) -> Rollout:
         """At least `steps` rows: ⌈steps / B⌉ vector steps of B columns. Its memory is valid until the next call.
 
         Args:
             steps: vector rows × B wanted.
             boundary: end the chunk by a declared reset of every column: its last row is truncated and bootstrapped from
                 the true next observation. Taken where a checkpoint is due and the environment cannot save its state.
+            ahead: of the chunk to come, which nobody begins here.
 
         Raises:
             RuntimeError: no actor was published.
@@ -190,7 +192,7 @@ class LocalSampler:
             terminated[t] = step.terminated
             truncated[t] = step.truncated
             is_first[t + 1] = step.is_first
-            progress[0] = t
+            progress[0] += 1
             if step.valid is not None or step.final is not None or step.next_obs is not None or step.info:
                 self._rare(chunk, t, step, state, ended, info)
                 if step.lost is not None:
