@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from uniarena.agent import Agent
 from uniarena.config import ConfigError, SamplingConfig
 from uniarena.envs.protocol import Env
@@ -13,14 +11,11 @@ from uniarena.sampling.pipelined import PipelinedSampler
 Sampler = LocalSampler | PipelinedSampler
 
 
-def build_sampler(
-    agent: Agent, env: Env, cfg: SamplingConfig, factory: Callable[..., Env] | None = None
-) -> Sampler:
+def build_sampler(agent: Agent, env: Env, cfg: SamplingConfig) -> Sampler:
     """A sampler for an agent.
 
     Args:
         env: what it steps, or what the producer makes another one like.
-        factory: `factory(num_envs)` makes environments like `env` where that cannot itself.
 
     Raises:
         ConfigError: sampling that lags, for a learner that takes the policy before its update for what acted; or
@@ -37,4 +32,4 @@ def build_sampler(
             "sampling.type",
             hint="set learner.ratio=joint, or sampling.type=local",
         )
-    return PipelinedSampler(env, streams, records, device, cfg, factory)
+    return PipelinedSampler(env, streams, records, device, cfg)

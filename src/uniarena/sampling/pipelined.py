@@ -51,7 +51,6 @@ class PipelinedSampler:
         records: what the learner must know of the behaviour policy.
         device: where rollouts are handed on.
         cfg: the section `sampling`.
-        factory: makes environments like `env` where it cannot itself.
 
     Attributes:
         ahead: chunks that are under way when one is handed on.
@@ -69,12 +68,11 @@ class PipelinedSampler:
         records: Sequence[str] = (),
         device: torch.device | str | None = None,
         cfg: SamplingConfig | None = None,
-        factory: Callable[..., Env] | None = None,
     ) -> None:
         refuse_unguarded()
         self.env, self.cfg = env, cfg or SamplingConfig(type="pipelined")
         self.device = torch.device("cpu" if device is None else device)
-        make = _maker(env, factory)
+        make = _maker(env)
         free = self.cfg.lag == "free"
         self.ahead = 2 if free else 1
         self.seconds = {"waited": 0.0, "collecting": 0.0, "idle": 0.0}
@@ -309,13 +307,13 @@ class _Exchange:
             raise self.sampler.told(error) from None
 
 
-def _maker(env: Env, factory: Callable[..., Env] | None) -> Callable[[], Env]:
+def _maker(env: Env) -> Callable[[], Env]:
     """What makes the producer's environment.
 
     Raises:
         ConfigError: it cannot be made there.
     """
-    make, reason, hint = getattr(env, "factory", None) or factory, "", "set sampling.type to local"
+    make, reason, hint = getattr(env, "factory", None), "", "set sampling.type to local"
     if os.name != "posix":
         reason = "sharing memory with a producer process needs a system such as Linux or macOS"
     elif env.device.type != "cpu":

@@ -67,7 +67,7 @@ class Trainer:
         self.agent, self.meta = agent, meta or {}
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
-        self.sampler: Sampler = build_sampler(agent, env, sampling or SamplingConfig(), env_factory)
+        self.sampler: Sampler = build_sampler(agent, env, sampling or SamplingConfig())
         self.callbacks = events.listening(callbacks)
         due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
         self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
