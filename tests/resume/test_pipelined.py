@@ -42,6 +42,8 @@ def test_a_killed_and_resumed_run_ends_as_one_that_never_stopped(name: str, tmp_
     kind, _, which = name.partition(" ")
     if kind == "off-policy":
         at = test_off_policy.chunk_at(which, 2 * test_off_policy.TOTAL // 3)
+    elif kind == "memory":
+        at = 150 // (2 * given["learner"].get("n_steps", 2))
     else:
         at = test_exact.KILL_AT.get(which, len(figures(whole)) // 2 + 1)
     assert train(given, cut, f"KILL@{at}") == KILLED
