@@ -24,15 +24,17 @@ class Outbox:
 
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
-        self._copies: dict[str, Tensor] = {}  # by path in the rollout
+        self._copies: dict[str, Tensor] = {}  # by path in the rollout, of what lies elsewhere
+        self._seen: dict[str, tuple[Tensor | None, list[Any]]] = {}  # by path: what lies there itself, and where
         self._told: Any = None
 
     def pack(self, rollout: Rollout) -> tuple[Any, dict[str, Any]]:
         """Where everything lies (None: as the last time), and what is sent itself."""
         used: set[str] = set()
         places = {name: self._places(getattr(rollout, name), name, used) for name in PARTS}
-        for path in self._copies.keys() - used:
-            del self._copies[path]
+        for path in self._seen.keys() - used:
+            del self._seen[path]
+            self._copies.pop(path, None)
         layout = {"shape": rollout.rows.shape, "has_final_obs": rollout.has_final_obs, **places}
         known, self._told = self._told == layout, layout
         beside = {name: _plain(getattr(rollout, name)) for name in ("ended", "lost")}
@@ -46,15 +48,24 @@ class Outbox:
             return {key: self._tree(child, f"{path}.{key}", used) for key, child in tree.items()}
         if isinstance(tree, tuple):
             return tuple([self._tree(child, f"{path}.{index}", used) for index, child in enumerate(tree)])
-        place = self._memory.place(tree)
-        if place is not None:
-            return [place]  # a list, so that no tree takes it for one of its own tuples
         used.add(path)
+        before, place = self._seen.get(path, (None, []))
+        if before is tree:
+            return place
         copy = self._copies.get(path)
         if copy is None or copy.shape != tree.shape or copy.dtype != tree.dtype:
-            copy = self._copies[path] = self._memory.allocate(tuple(tree.shape), tree.dtype)
-        copy.copy_(tree)
-        return [self._memory.place(copy)]
+            found = self._memory.place(tree)
+            self._copies.pop(path, None)
+            if found is None:
+                copy = self._copies[path] = self._memory.allocate(tuple(tree.shape), tree.dtype)
+                found = self._memory.place(copy)
+                self._seen[path] = None, [found]
+            else:
+                copy = None
+                self._seen[path] = tree, [found]
+        if copy is not None:
+            copy.copy_(tree)
+        return self._seen[path][1]  # a list, so that no tree takes a place for one of its own tuples
 
 
 class Inbox:
@@ -68,6 +79,7 @@ class Inbox:
         self._memory = memory
         self._layout: dict[str, Any] = {}
         self._parts: list[Batch] = []
+        self._version = torch.zeros(1, 1, dtype=torch.int64)
 
     def unpack(self, layout: Any, beside: dict[str, Any], version: int) -> Rollout:
         """The rollout, on the memory that it was written into."""
@@ -78,14 +90,12 @@ class Inbox:
                 Batch(shape if name == "rows" else shape[1:], _each_field(layout[name], self._memory.tensor))
                 for name in PARTS
             ]
+            versions = {"policy_version": self._version.expand(shape)}
+            self._parts[0] = Batch(shape, {**self._parts[0].fields, **versions})
         rows, start, last = self._parts
-        steps, columns = rows.shape
-        versions = torch.full((1, 1), version).expand(steps, columns)
-        fields = {**rows.fields, "policy_version": versions}
+        self._version.fill_(version)
         ended, lost = _tensors(beside["ended"]), _tensors(beside["lost"])
-        return Rollout(
-            Batch._trusted(rows.shape, fields), start, last, ended, self._layout["has_final_obs"], lost
-        )
+        return Rollout(rows, start, last, ended, self._layout["has_final_obs"], lost)
 
     @property
     def blocks(self) -> set[int]:

@@ -7,6 +7,7 @@ are left by then, it counts itself, so that the next order may wait in the pipe 
 from __future__ import annotations
 
 import contextlib
+import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -241,7 +242,8 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         while pipe.hear() not in (b"", channel.CLOSE):
             name, arguments = pipe.receive()
             try:
-                message = channel.pack(getattr(producer, name)(*arguments))
+                found = getattr(producer, name)(*arguments)
+                message = pickle.dumps(found) if name == "collect" else channel.pack(found)
             except BaseException as error:
                 return tell(pipe, error)
             pipe.say(channel.TOLD)
