@@ -25,7 +25,9 @@ class Outbox:
     def __init__(self, memory: SharedMemory) -> None:
         self._memory = memory
         self._copies: dict[str, Tensor] = {}  # by path in the rollout, of what lies elsewhere
-        self._seen: dict[str, tuple[Tensor | None, list[Any]]] = {}  # by path: what lies there itself, and where
+        self._seen: dict[
+            str, tuple[Tensor | None, list[Any]]
+        ] = {}  # by path: what lies there itself, and where
         self._told: Any = None
 
     def pack(self, rollout: Rollout) -> tuple[Any, dict[str, Any]]:
