@@ -56,7 +56,7 @@ class PipelinedSampler:
 
     Attributes:
         ahead: chunks that are under way when one is handed on.
-        seconds: `waited` for the producer here, and `collecting` and `idle` there.
+        seconds: `waited` for the producer here, and `collecting` there.
 
     Raises:
         ConfigError: no second environment can be made, or it lives on another device.
@@ -77,7 +77,7 @@ class PipelinedSampler:
         make = _maker(env)
         free = self.cfg.lag == "free"
         self.ahead = 2 if free else 1
-        self.seconds = {"waited": 0.0, "collecting": 0.0, "idle": 0.0}
+        self.seconds = {"waited": 0.0, "collecting": 0.0}
         context = multiprocessing.get_context()
         board = context.RawArray(ctypes.c_int64, 2)
         self._board, self._lock = np.frombuffer(cast(Any, board), np.int64), context.Lock() if free else None
@@ -262,8 +262,7 @@ class PipelinedSampler:
                 return
             self._mapped.receive(found.blocks, self._link.connection)
         self.seconds["waited"] += time.perf_counter() - began
-        self.seconds["collecting"] += found.seconds[0]
-        self.seconds["idle"] += found.seconds[1]
+        self.seconds["collecting"] += found.seconds
         rollout = self._inboxes[found.turn].unpack(found.layout, found.beside, found.version)
         if found.layout is not None:
             self._mapped.keep(set().union(*(inbox.blocks for inbox in self._inboxes)))

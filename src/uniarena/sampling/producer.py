@@ -78,7 +78,7 @@ class Collected(NamedTuple):
         layout, beside: of `Outbox.pack`.
         version: of the actor.
         explorer: its explorer's state afterwards.
-        seconds: spent on it, and waiting for the order before.
+        seconds: spent on it.
     """
 
     blocks: list[tuple[int, int]]
@@ -87,7 +87,7 @@ class Collected(NamedTuple):
     beside: dict[str, Any]
     version: int
     explorer: dict[str, Any]
-    seconds: tuple[float, float]
+    seconds: float
 
 
 class Producer:
@@ -118,7 +118,6 @@ class Producer:
         self._turn = 0
         self._received: Received | None = None
         self._env_steps = 0
-        self._since = time.perf_counter()
 
     def begin(self) -> dict[str, Any]:
         """What the trainer wants to know first."""
@@ -167,8 +166,7 @@ class Producer:
         self._env_steps += count_true(rollout.rows.valid)
         self._turn = (self._turn + 1) % len(self._outboxes)
         layout, beside = self._outboxes[self._turn].pack(rollout)
-        waited, self._since = began - self._since, time.perf_counter()
-        seconds = (self._since - began, waited)
+        seconds = time.perf_counter() - began
         return Collected(self.memory.unsent(), self._turn, layout, beside, version, explorer, seconds)
 
     def put(self, name: str, value: Any) -> Refused | None:
