@@ -115,11 +115,8 @@ class Link:
 
     def ask(self, method: str, *arguments: Any) -> None:
         """Have a method of what it runs called; `answer` waits for what it gives."""
-        self.send(method, channel.pack((method, arguments)))
-
-    def send(self, method: str, message: bytes) -> None:
-        """`ask` with a message that is packed already."""
         self.doing = f"{method}()"
+        message = channel.pack((method, arguments))
         with contextlib.suppress(ConnectionError):
             self._pipe.say(channel.ASK)
             self._pipe.send(message)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,7 +22,6 @@ import torch
 from uniarena.batch import Rollout, Tree
 from uniarena.buffers.rollout import rollout_from_state, rollout_to_state
 from uniarena.config import ConfigError, SamplingConfig
-from uniarena.envs import channel
 from uniarena.envs.faults import ONE_SCREEN, WorkerError, WorkerFault
 from uniarena.envs.inside import innermost
 from uniarena.envs.protocol import Env
@@ -230,10 +228,8 @@ class PipelinedSampler:
         assert self._published is not None
         slot = None if self._lock is not None else self._published.write_next()
         order = Order(steps, total, boundary, slot, self._version, self._pending, at)
-        # plain pickle is many times quicker, and can send what an order holds unless a user's objects are in it
-        pack = channel.pack if self._pending else pickle.dumps
         with _Exchange(self):
-            self._link.send("collect", pack(("collect", (order,))))
+            self._link.ask("collect", order)
         self._orders, self._total, self._pending = self._orders + 1, total, {}
         self._boundaries += boundary
 

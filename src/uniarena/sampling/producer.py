@@ -7,7 +7,6 @@ are left by then, it counts itself, so that the next order may wait in the pipe 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -240,8 +239,7 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         while pipe.hear() not in (b"", channel.CLOSE):
             name, arguments = pipe.receive()
             try:
-                found = getattr(producer, name)(*arguments)
-                message = pickle.dumps(found) if name == "collect" else channel.pack(found)
+                message = channel.pack(getattr(producer, name)(*arguments))
             except BaseException as error:
                 return tell(pipe, error)
             pipe.say(channel.TOLD)

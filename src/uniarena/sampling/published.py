@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import cloudpickle
 import torch
@@ -82,7 +81,7 @@ class Received:
             nn.Parameter(x, requires_grad=x.is_floating_point()) if parameter else x
             for x, parameter in zip(own, trained, strict=True)
         ]
-        self.actor: Actor = _Loader(message, self._own).load()
+        self.actor: Actor = _Numbered.load(message, self._own)
 
     @torch.no_grad()
     def read(self, slot: int) -> None:
@@ -104,32 +103,39 @@ class _Tensors(cloudpickle.Pickler):
         self._order = {key: number for number, key in enumerate(self.places)}
         self._open = known is None
 
-    def persistent_id(self, obj: Any) -> Any:
-        """The number of a tensor; None for everything else."""
+    def reducer_override(self, obj: Any) -> Any:
+        """Numbers for tensors that were found; whatever else is on another device acts on the CPU there."""
         if isinstance(obj, nn.Module) and self._open:
             for owner in (obj._parameters, obj._buffers):
                 for key, tensor in owner.items():
                     if tensor is not None and id(tensor) not in self.places:
                         self._order[id(tensor)] = len(self.places)
                         self.places[id(tensor)] = (owner, key)
-        return self._order.get(id(obj)) if isinstance(obj, Tensor) else None
-
-    def reducer_override(self, obj: Any) -> Any:
-        """Whatever is on another device acts on the CPU there."""
+        if isinstance(obj, Tensor):
+            number = self._order.get(id(obj))
+            if number is not None:
+                return _Numbered.tensor, (number,)
+            if obj.device.type != "cpu":
+                return obj.detach().cpu().__reduce_ex__(2)
         if isinstance(obj, torch.device):
             return torch.device, ("cpu",)
-        if isinstance(obj, Tensor) and obj.device.type != "cpu":
-            return obj.detach().cpu().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         return super().reducer_override(obj)
 
 
-class _Loader(pickle.Unpickler):
-    """Reads what `_Tensors` wrote, which only ever goes between our own processes."""
+class _Numbered:
+    """The tensors that a message is being read with."""
 
-    def __init__(self, message: bytes, tensors: list[Tensor]) -> None:
-        super().__init__(io.BytesIO(message))
-        self._tensors = tensors
+    own: ClassVar[list[Tensor]] = []
 
-    def persistent_load(self, pid: Any) -> Any:
-        """The tensor of a number."""
-        return self._tensors[pid]
+    @classmethod
+    def tensor(cls, number: int) -> Tensor:
+        return cls.own[number]
+
+    @classmethod
+    def load(cls, message: bytes, tensors: list[Tensor]) -> Any:
+        """Read what `_Tensors` wrote, which only ever goes between our own processes."""
+        cls.own = tensors
+        try:
+            return cloudpickle.loads(message)
+        finally:
+            cls.own = []
