@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -275,6 +276,50 @@ def test_free_running_takes_the_newest_parameters_there_are(opened: list[Any]) -
         (version,) = set(chunk.rows.policy_version.flatten().tolist())
         assert k - 3 <= version <= k
         assert torch.equal(watch.actors[version].log_prob(chunk.rows), chunk.rows.log_prob)
+
+
+class Locked(torch.nn.Module):
+    """Holds what no other process can be given."""
+
+    def __init__(self, obs_dim: int, act_dim: int) -> None:
+        super().__init__()
+        self.layer, self.lock = torch.nn.Linear(obs_dim, act_dim), threading.Lock()
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.layer(obs)
+
+
+def test_a_policy_that_cannot_be_sent_is_refused(opened: list[Any]) -> None:
+    env = make_env("CartPole-v1", 2)
+    agent = Agent.assemble(env, PPO, policy={"network": f"{__name__}:Locked"}, value={"network": "mlp"})
+    sampler = PipelinedSampler(env, agent.streams)
+    opened.append(sampler)
+    with pytest.raises(ConfigError, match="the policy cannot be sent to a producer process"):
+        sampler.publish(agent.actor, 0)
+
+
+class Swapping(torch.nn.Module):
+    """Puts another tensor in the place of a buffer in every pass with gradients."""
+
+    def __init__(self, obs_dim: int, act_dim: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(obs_dim, act_dim)
+        self.register_buffer("shift", torch.zeros(act_dim))
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            self.shift = self.shift + torch.arange(len(self.shift)) * 0.1
+        return self.layer(obs) + self.shift
+
+
+def test_buffers_that_are_exchanged_reach_the_producer(opened: list[Any]) -> None:
+    env, watch = make_env("CartPole-v1", 2), Watch()
+    agent = Agent.assemble(env, PPO, policy={"network": f"{__name__}:Swapping"}, value={"network": "mlp"})
+    trainer = Trainer(agent, env, callbacks=[watch], sampling=PIPELINED)
+    opened.append(trainer)
+    trainer.fit(4 * 32)
+    for k, chunk in enumerate(watch.chunks):
+        assert torch.equal(watch.actors[max(0, k - 1)].log_prob(chunk.rows), chunk.rows.log_prob)
 
 
 @pytest.mark.parametrize(

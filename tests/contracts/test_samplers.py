@@ -177,6 +177,18 @@ def test_a_state_goes_on_in_a_sampler_that_is_newly_made(how: Any) -> None:
     sampler.close()
 
 
+@both
+def test_the_state_of_the_other_kind_is_refused(how: Any) -> None:
+    other = {"local": "pipelined", "pipelined": "local"}[how]
+    env = make_env("CartPole-v1", 2)
+    sampler, theirs = sampler_of(env, how), sampler_of(make_env("CartPole-v1", 2), other)
+    theirs.collect(8, False, Ahead(8, 100))
+    with pytest.raises(ValueError, match=f"set sampling.type to {other}"):
+        sampler.load_state_dict(theirs.state_dict())
+    sampler.close()
+    theirs.close()
+
+
 def test_a_seed_reaches_environments_and_what_their_spaces_sample() -> None:
     def first(seed: int, how: str) -> list[Any]:
         env = make_env("CartPole-v1", 2, vectorization=how)

@@ -23,6 +23,7 @@ from tests.resume.runs import INTERRUPTED, differences, resume, train
 from uniarena import Agent, Trainer, checkpoint
 from uniarena.config import SamplingConfig
 from uniarena.envs import WorkersConfig, make_env, worker_link
+from uniarena.optim import NonFiniteError
 from uniarena.sampling import PipelinedSampler, ProducerError
 
 PPO = {"type": "ppo", "n_steps": 8, "batch_size": 16, "n_epochs": 1}
@@ -143,6 +144,27 @@ def test_a_run_that_stops_has_a_checkpoint_to_go_on_from(
     assert (meta["kind"], meta["exact"], meta["counters"]["env_steps"]) == ("fault", False, whole)
     assert capfd.readouterr().err == ""
     assert uniarena.resume(run, quiet=True).env_steps == 64
+
+
+def test_a_bad_number_stops_the_run_at_its_last_good_state(tmp_path: Path) -> None:
+    config = {
+        "environment": {
+            "id": "tests.faults.broken:Echo",
+            "kwargs": {"where": "reward", "at": 40},
+            "num_envs": 2,
+        },
+        "learner": PPO,
+        "agent": {"policy": {"hidden_sizes": [8]}},
+        "sampling": "pipelined",
+        "training": {"total_timesteps": 96, "n_eval_episodes": 1},
+        "callbacks": [{"type": "evaluate", "at_end": False}],
+    }
+    run = tmp_path / "run"
+    with pytest.raises(NonFiniteError, match="reward of environment 0 was nan, at step 7"):
+        uniarena.train(config, run_dir=run, quiet=True)
+    folder, _ = checkpoint.newest(run / "checkpoints")
+    assert checkpoint.read_meta(folder)["counters"]["env_steps"] == 64
+    assert uniarena.resume(run, quiet=True).env_steps == 96
 
 
 # -- the trainer ------------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class Link:
                 raise EOFError
             message = self._pipe.receive()
         except (EOFError, ConnectionError):
-            raise self._ended() from None
+            raise self.ended() from None
         if word == channel.TOLD:
             return message
         self.kill()
@@ -162,7 +162,8 @@ class Link:
             self._trace.close()
             self.process = None
 
-    def _ended(self) -> WorkerFault:
+    def ended(self) -> WorkerFault:
+        """A process whose pipe broke → the fault, with how it ended."""
         self.process.join(_DYING_S)
         code = self.process.exitcode
         fault = WorkerFault(ending(code), self._dump(0.0), code=code)

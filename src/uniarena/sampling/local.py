@@ -325,7 +325,13 @@ class LocalSampler:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; without native state, as after the last declared boundary."""
+        """Continue where the state was taken; without native state, as after the last declared boundary.
+
+        Raises:
+            ValueError: it holds chunks that were under way.
+        """
+        if state.get("chunks"):
+            raise ValueError("the state is that of pipelined sampling: set sampling.type to pipelined")
         self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
         if state["env"] is None:

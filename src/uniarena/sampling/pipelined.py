@@ -6,6 +6,7 @@ are does not depend on who was quicker, so a run repeats bit for bit.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -194,7 +195,13 @@ class PipelinedSampler:
         return {**own, "pending": dict(self._pending), "chunks": chunks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; without native state, as after the last declared boundary."""
+        """Continue where the state was taken; without native state, as after the last declared boundary.
+
+        Raises:
+            ValueError: it is the state of another kind of sampler.
+        """
+        if "chunks" not in state:
+            raise ValueError("the state is that of sampling in one process: set sampling.type to local")
         self._drain()
         own = {name: value for name, value in state.items() if name not in ("pending", "chunks")}
         self._ask("load", own)
@@ -213,7 +220,14 @@ class PipelinedSampler:
 
     def _send(self, actor: Actor) -> None:
         """Have the producer act with another actor."""
-        self._published = published = Published(actor, self._memory)
+        try:
+            self._published = published = Published(actor, self._memory)
+        except Exception as error:
+            raise ConfigError(
+                f"the policy cannot be sent to a producer process: {type(error).__name__}: {error}",
+                "sampling.type",
+                hint="hold nothing in it that is open, such as a lock or a file, or set sampling.type to local",
+            ) from error
         sent = {
             "message": published.message,
             "likes": published.likes,
@@ -238,7 +252,8 @@ class PipelinedSampler:
         self._drain()
         with _Exchange(self):
             self._link.ask(method, *arguments)
-            self._memory.send(self._link.connection)
+            with contextlib.suppress(ConnectionError):  # the answer tells
+                self._memory.send(self._link.connection)
             found = self._answer()
         if isinstance(found, Refused):
             raise found.error
@@ -256,7 +271,10 @@ class PipelinedSampler:
             self._orders -= 1
             if found is None:
                 return
-            self._mapped.receive(found.blocks, self._link.connection)
+            try:
+                self._mapped.receive(found.blocks, self._link.connection)
+            except (EOFError, OSError, RuntimeError):  # it ended behind its last word
+                raise self._link.ended() from None
         self.seconds["waited"] += time.perf_counter() - began
         self.seconds["collecting"] += found.seconds
         rollout = self._inboxes[found.turn].unpack(found.layout, found.beside, found.version)
