@@ -156,7 +156,7 @@ def test_a_bad_number_stops_the_run_at_its_last_good_state(tmp_path: Path) -> No
         "learner": PPO,
         "agent": {"policy": {"hidden_sizes": [8]}},
         "sampling": "pipelined",
-        "training": {"total_timesteps": 96, "n_eval_episodes": 1},
+        "training": {"total_timesteps": 96, "save_every_env_steps": 96, "n_eval_episodes": 1},
         "callbacks": [{"type": "evaluate", "at_end": False}],
     }
     run = tmp_path / "run"

@@ -114,14 +114,7 @@ class PipelinedSampler:
         if actor is not self._actor:
             self._send(actor)
         self._actor, self._version = actor, version
-        if self._lock is not None and self._published is not None:
-            held = self._lock.acquire(timeout=_LOCKED_S)
-            try:
-                self._published.write(0)
-                self._board[1] = version
-            finally:
-                if held:
-                    self._lock.release()
+        self._share()
 
     def collect(self, steps: int, boundary: bool = False, ahead: Ahead | None = None) -> Rollout:
         """The chunk that was begun before, and the next one begins. Its memory is valid until the next call.
@@ -142,6 +135,7 @@ class PipelinedSampler:
         if self._orders and self._total <= now:  # the run was over, and goes on
             self._drain()
         total = now + steps if ahead is None else ahead.total
+        self._share()  # also what was mended or changed since they were published
         if not (self._orders or self._ready):
             self._order(steps, total, boundary and ahead is None, now)
         while ahead is not None and self._orders + len(self._ready) <= self.ahead:
@@ -237,6 +231,17 @@ class PipelinedSampler:
         }
         self._ask("act_with", sent, published.write(0), self._explorer)
         self._explorer = None
+
+    def _share(self) -> None:
+        """Free running: the newest parameters lie where the producer looks when it begins a chunk."""
+        if self._lock is not None and self._published is not None:
+            held = self._lock.acquire(timeout=_LOCKED_S)
+            try:
+                self._published.write(0)
+                self._board[1] = self._version
+            finally:
+                if held:
+                    self._lock.release()
 
     def _order(self, steps: int, total: int, boundary: bool, at: int | None) -> None:
         assert self._published is not None
