@@ -22,11 +22,12 @@ from uniarena.trainer.events import BatchCollected, TrainingStart, UpdateEnd
 class Stand:
     """Just what a scheduler asks of a trainer; keeps what the environment was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: int = 0) -> None:
         self.told: list[Any] = []
         self.logged: dict[str, float] = {}
         self.counters = SimpleNamespace(env_steps=0)
-        self.sampler = SimpleNamespace(set_attr=lambda name, value: self.told.append((name, value)))
+        tell = lambda name, value: self.told.append((name, value))  # noqa: E731
+        self.sampler = SimpleNamespace(set_attr=tell, ahead=ahead)
 
     def log(self, name: str, value: float) -> None:
         self.logged[name] = value
@@ -129,6 +130,12 @@ def test_episodes_that_began_before_a_move_do_not_count() -> None:
     assert scheduler.difficulty == 1
     scheduler.on_batch_collected(stand, BatchCollected(rollout, [Episode(0, 4, 1.0, 15, {}, 1.0)]))
     assert scheduler.difficulty == 2, "fifteen steps long at row 14 since the move"
+
+
+def test_what_was_under_way_at_a_move_does_not_count() -> None:
+    """A sampler that works ahead collects one more chunk at the difficulty before."""
+    scheduler, stand = CurriculumScheduler(window=1, start=0, end=9, step=1), Stand(ahead=1)
+    assert [stand.chunk(scheduler, [WON]) for _ in range(5)] == [1, 1, 2, 2, 3]
 
 
 def test_whoever_says_nothing_of_success_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

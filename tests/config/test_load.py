@@ -11,6 +11,7 @@ import pytest
 from uniarena.config import (
     ConfigError,
     Experiment,
+    SamplingConfig,
     check_components,
     component,
     load,
@@ -397,3 +398,16 @@ def test_places_survive_until_assembly(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught, exp.locating():
         raise ConfigError("too large", path="learner.learning_rate")
     assert str(caught.value.location).endswith("run.yaml:5")
+
+
+def test_sampling_may_be_a_word_and_a_lag_belongs_to_one_kind() -> None:
+    base = {"environment": "CartPole-v1", "learner": "ppo"}
+    assert load(base).sampling == SamplingConfig(type="local", lag=1, timeout_s=600.0)
+    for given in ("pipelined", {"type": "pipelined"}, {"mode": "pipelined"}):
+        assert load({**base, "sampling": given}).sampling.type == "pipelined"
+    assert load({**base, "sampler": "pipelined"}, ["sampling.lag=free"]).sampling.lag == "free"
+    assert load([base], ["sampling.type=pipelined", "sampling.lag=1"]).sampling.lag == 1
+    with pytest.raises(ConfigError, match="never behind"):
+        load({**base, "sampling": {"lag": "free"}})
+    with pytest.raises(ConfigError, match="lag"):
+        load({**base, "sampling": {"type": "pipelined", "lag": 2}})

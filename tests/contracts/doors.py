@@ -1,12 +1,10 @@
 """What later parts of the framework will be like, small: they need nothing but the data contract.
 
-An environment with two agents, a consumer of replayed transitions, a sampler that collects while an update
-runs, a task that needs memory.
+An environment with two agents, a consumer of replayed transitions, a task that needs memory.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,9 +17,7 @@ from torch import Tensor
 from uniarena.batch import Rollout, Tree, tree_map
 from uniarena.envs.actions import ActionMap
 from uniarena.envs.protocol import Final, Step
-from uniarena.explorers.actor import Actor
 from uniarena.ops.returns import known_successors, successors
-from uniarena.sampling import LocalSampler
 
 N_ENVS, LENGTH, DEATH = 2, 5, 2
 
@@ -94,65 +90,6 @@ class Transitions:
         """(obs, action, reward, next_obs, discount) of every transition, as plain numbers."""
         for part in self.kept:
             yield from zip(*(field.reshape(len(field), -1)[:, 0].tolist() for field in part), strict=True)
-
-
-class Pipelined:
-    """A sampler that always has a chunk in flight: chunk k + 1 is collected with the parameters published after
-    update k − 1, as if beside update k. (Here it is collected at once; what matters is by whom and from where.)
-
-    Its state is that of the inner sampler, and the acting stream, when the chunk in flight began; the actor of
-    that chunk; and the last published one.
-    """
-
-    def __init__(self, inner: LocalSampler) -> None:
-        self.inner = inner
-        self.version, self.published, self.flying, self.chunk = 0, None, None, None  # type: ignore[var-annotated]
-        self.began: dict[str, Any] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def publish(self, actor: Actor, version: int) -> None:
-        self.published, self.version = copy.deepcopy(actor), version
-
-    def collect(self, steps: int, boundary: bool = False) -> Rollout:
-        if self.chunk is None:
-            self._start(self.flying or self.published, steps)
-        chunk = self.chunk
-        self._start(self.published, steps, boundary)
-        return chunk
-
-    def _start(self, actor: Actor, steps: int, boundary: bool = False) -> None:
-        self.flying = copy.deepcopy(actor)
-        self.began = copy.deepcopy({"inner": self.inner.state_dict(), "stream": self.generator.get_state()})
-        self.inner.publish(self.flying, self.version)
-        self.chunk = self.inner.collect(steps, boundary).clone()
-
-    def state_dict(self) -> dict[str, Any]:
-        actors = {"flying": _actor_state(self.flying), "published": _actor_state(self.published)}
-        return {**self.began, **actors, "version": self.version}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state["inner"])
-        self.generator.set_state(state["stream"])
-        self.version, self.flying, self.chunk = state["version"], copy.deepcopy(self.published), None
-        for name in ("flying", "published"):
-            _load_actor(getattr(self, name), state[name])
-
-
-def _actor_parts(actor: Actor) -> dict[str, Any]:
-    policy = actor.policy
-    parts = {"network": policy.network, "head": policy.head, "normalizer": policy.normalizer}
-    return {name: part for name, part in {**parts, "explorer": actor.explorer}.items() if part is not None}
-
-
-def _actor_state(actor: Actor) -> dict[str, Any]:
-    return {name: copy.deepcopy(part.state_dict()) for name, part in _actor_parts(actor).items()}
-
-
-def _load_actor(actor: Actor, state: dict[str, Any]) -> None:
-    for name, part in _actor_parts(actor).items():
-        part.load_state_dict(state[name])
 
 
 class Cue(gym.Env[np.ndarray, int]):

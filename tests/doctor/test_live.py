@@ -61,8 +61,9 @@ def test_episodes_of_length_one_are_diagnosed(tmp_path: Path, capsys: pytest.Cap
     assert "cause 1: the environment says terminated at once" in text
 
 
+@pytest.mark.parametrize("sampling", ["local", "pipelined"])
 def test_updates_that_go_too_far_are_told_while_the_run_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    sampling: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):  # case B31
     caplog.set_level(logging.WARNING)
     learner = {"n_steps": 128, "n_epochs": 10, "batch_size": 64, "learning_rate": 0.03, "max_grad_norm": None}
@@ -74,6 +75,7 @@ def test_updates_that_go_too_far_are_told_while_the_run_goes_on(
         50_000,
         agent={"policy": {"hidden_sizes": [8], "gsde": True}},
         callbacks=[doctor],
+        sampling=sampling,
     )
     assert ended.env_steps <= 5_000
     assert ended.stop_reason == "the doctor found kl too high: updates move the policy much too far"
@@ -82,6 +84,8 @@ def test_updates_that_go_too_far_are_told_while_the_run_goes_on(
     rows = read_rows(ended.run / "metrics.jsonl")
     assert not any("non_finite" in row for row in rows)  # long before there is any NaN
     assert max(row["kl"] for row in rows) > 0.1 and max(row["clip_fraction"] for row in rows) > 0.6
+    lags = [row["health/policy_lag"] for row in rows if "health/policy_lag" in row]
+    assert set(lags) == ({1.0} if sampling == "pipelined" else set())
 
 
 def test_a_temperature_that_runs_away_is_told(tmp_path: Path):  # case B32

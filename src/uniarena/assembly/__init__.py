@@ -174,8 +174,12 @@ def choose_device(wanted: str) -> str:
     return wanted
 
 
-def choose_threads(wanted: int | str, agent: Agent) -> int:
-    """Torch threads: one for tiny networks, else the cores this process may use, or what OMP_NUM_THREADS says."""
+def choose_threads(wanted: int | str, agent: Agent, taken: int = 0) -> int:
+    """Torch threads: one for tiny networks, else the cores this process may use, or what OMP_NUM_THREADS says.
+
+    Args:
+        taken: cores that other processes of the run keep busy.
+    """
     if wanted != "auto":
         return int(wanted)
     if os.environ.get("OMP_NUM_THREADS", "").isdigit():
@@ -184,7 +188,8 @@ def choose_threads(wanted: int | str, agent: Agent) -> int:
     convolutional = any(isinstance(m, torch.nn.Conv2d) for m in agent.model.modules())
     if parameters < TINY_PARAMETERS and not convolutional:
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, cores - taken)
 
 
 def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], list[str]]:
@@ -280,7 +285,8 @@ def build_trainer(
         env = build_env(exp, training=True)
         try:
             agent = build_agent(exp, env)
-            torch.set_num_threads(choose_threads(exp.training.threads, agent))
+            taken = 1 if exp.sampling.type == "pipelined" else 0
+            torch.set_num_threads(choose_threads(exp.training.threads, agent, taken))
             every, notices = intervals(exp, agent, env)
             trainer = Trainer(
                 agent,
@@ -292,6 +298,7 @@ def build_trainer(
                     exp, num_envs, extra=wrappers, run_dir=run_dir
                 ),
                 guard=exp.training.guard,
+                sampling=exp.sampling,
             )
         except BaseException as error:
             env.close()
@@ -326,12 +333,15 @@ def summary(trainer: Trainer) -> str:
     if not trainer.sampler.native_state:
         kept = "the environment cannot give its state, so those due by env steps end all its episodes"
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
+    sampling = ""
+    if trainer.sampler.ahead:
+        sampling = "sampling: in a process of its own, while this one learns from the chunk before\n"
     return (
         f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
         f"action {describe(env.action_map.env_space)}\n"
         f"agent: {agent.spec['learner']['type']}, {count:,} parameters ({', '.join(parts)}; "
         f"{readable(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
-        f"update: {update}\n"
+        f"{sampling}update: {update}\n"
         f"checkpoints: {kept}"
     )
 

@@ -61,10 +61,10 @@ class RolloutBuffer:
         self._parts, self.size = [], 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"parts": [_to_state(part) for part in self._parts]}
+        return {"parts": [rollout_to_state(part) for part in self._parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._parts = [_from_state(part) for part in state["parts"]]
+        self._parts = [rollout_from_state(part) for part in state["parts"]]
         self.size = sum(int(part.rows.valid.sum()) for part in self._parts)
 
 
@@ -106,7 +106,8 @@ def refuse_other_regime(kind: Any, learner_cfg: Any, learner: Any) -> None:
         )
 
 
-def _to_state(rollout: Rollout) -> dict[str, Any]:
+def rollout_to_state(rollout: Rollout) -> dict[str, Any]:
+    """A copy of a rollout as plain data."""
     rollout = rollout.clone()
     batches = {name: getattr(rollout, name) for name in ("rows", "start", "last", "ended", "lost")}
     packed = {
@@ -115,7 +116,9 @@ def _to_state(rollout: Rollout) -> dict[str, Any]:
     return {**packed, "has_final_obs": rollout.has_final_obs}
 
 
-def _from_state(state: dict[str, Any]) -> Rollout:
+def rollout_from_state(state: dict[str, Any]) -> Rollout:
+    """The rollout that `rollout_to_state` made plain."""
+
     def batch(name: str) -> Any:
         part = state[name]
         return None if part is None else Batch(part["shape"], part["fields"])

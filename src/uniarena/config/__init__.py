@@ -21,6 +21,7 @@ from uniarena.config.schema import (
     EnvironmentConfig,
     Experiment,
     ExperimentConfig,
+    SamplingConfig,
     TrainingConfig,
     WorkersConfig,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "ExperimentConfig",
     "Field",
     "Location",
+    "SamplingConfig",
     "Section",
     "TrainingConfig",
     "WithDefaults",

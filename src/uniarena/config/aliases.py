@@ -29,6 +29,7 @@ KEYS: dict[str, dict[str, str]] = {
     "environment": _keys(spellings.ENVIRONMENT, field_types(SECTIONS["environment"]), "environment"),
     "agent": _keys(spellings.AGENT, field_types(SECTIONS["agent"]), "agent"),
     "learner": _keys(spellings.LEARNER, LEARNER_KEYS, "learner"),
+    "sampling": _keys(spellings.SAMPLING, field_types(SECTIONS["sampling"]), "sampling"),
     "training": _keys(spellings.TRAINING, field_types(SECTIONS["training"]), "training"),
     "distributed": _keys(spellings.DISTRIBUTED, field_types(SECTIONS["distributed"]), "distributed"),
 }

@@ -34,6 +34,7 @@ _SHORT = {
     "environment": "id",
     "agent": "type",
     "learner": "type",
+    "sampling": "type",
     "distributed": "backend",
 }
 _TYPED = {"agent.explorer": "explorer", "agent.buffer": "buffer", "agent.memory": "memory"}

@@ -68,6 +68,27 @@ class EnvironmentConfig:
 
 
 @config
+class SamplingConfig:
+    """Who steps the environments, and when."""
+
+    type: Literal["local", "pipelined"] = "local"  # in the learner's process, or in one beside it
+    lag: Literal["free"] | Annotated[int, Between(1, 1)] = (
+        1  # pipelined: chunks that experience is behind; free: as few as there are, and no run repeats
+    )
+    timeout_s: Annotated[float, Between(0, above=True)] | None = (
+        600.0  # pipelined: seconds without a step; null: no limit
+    )
+
+    def __post_init__(self) -> None:
+        if self.type == "local" and self.lag != 1:
+            raise ConfigError(
+                "experience that is sampled in the learner's process is never behind",
+                "lag",
+                hint="add `type: pipelined`, or remove the key",
+            )
+
+
+@config
 class AgentConfig:
     """The parts of the agent beside its learner. Each section holds the keys of the component it names."""
 
@@ -135,6 +156,7 @@ class Experiment:
     environment: EnvironmentConfig
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: Section
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     callbacks: tuple[Section, ...] = ()
@@ -159,6 +181,7 @@ SECTIONS: Mapping[str, Any] = {
     "environment": EnvironmentConfig,
     "agent": AgentConfig,
     "learner": Section,
+    "sampling": SamplingConfig,
     "training": TrainingConfig,
     "distributed": DistributedConfig,
     "callbacks": tuple[Section, ...],

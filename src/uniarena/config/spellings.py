@@ -12,6 +12,7 @@ TOP = {
     "environment": "env, environments, envs",
     "agent": "agents",
     "learner": "algo, algorithm",
+    "sampling": "sampler, collector, rollout_worker",
     "training": "train, trainer",
     "callbacks": "callback",
     "experiment.seed": "seed, random_seed",
@@ -145,17 +146,16 @@ _OFF_POLICY = {
     "agent.explorer.epsilon.env_steps": "epsilon_timesteps, epsilon_decay_steps",
     "agent.explorer.sigma": "exploration_noise, expl_noise",
 }
-LEARNER |= _OFF_POLICY
 _PLAIN = (  # keys of built-in learners that go by one name only
     "alpha, alpha_bounds, bootstrap_steps, cg_damping, dual_clip, ent_coef_bounds, ent_coef_init, "
     "ent_coef_learning_rate, line_search_steps, n_fractions, n_targets, normalize_return, on_high_kl, policy_reduce, "
     "c_bar, compile, policy_step, precision, ratio, return_decay, returns, rho_bar, sequence_length, stop_on_loss, "
     "target_clip, target_entropy, target_reduce, td_clip, train_every_env_steps, v_max, v_min, value_delay, value_loss"
 )
-LEARNER |= {f"learner.{name.strip()}": "" for name in _PLAIN.split(",")}
+LEARNER |= _OFF_POLICY | {f"learner.{name.strip()}": "" for name in _PLAIN.split(",")}
 # Key → what it stands for with some learners.
-_ENTROPY = {"learner.ent_coef": "learner.alpha"}
-BY_LEARNER = dict.fromkeys(("sac", "tqc", "redq", "droq"), _ENTROPY)
+BY_LEARNER = {name: {"learner.ent_coef": "learner.alpha"} for name in ("sac", "tqc", "redq", "droq")}
+SAMPLING = {"sampling.type": "mode, name, kind", "sampling.timeout_s": "timeout"}
 TRAINING = {
     "training.total_timesteps": (
         "total_steps, timesteps, n_timesteps, num_timesteps, max_timesteps, max_steps, total_env_steps, "

@@ -1,4 +1,4 @@
-"""WorkerLink: the parent's side of one worker process: start it, ask it, know what became of it, end it."""
+"""Link: the parent's side of a process of ours: start it, ask it, know what became of it, end it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,7 +19,8 @@ from uniarena.envs import channel
 from uniarena.envs.faults import WorkerError, WorkerFault, ending, without_machinery
 from uniarena.envs.worker_process import PARENT_ENDS, Order, serve
 
-NAME = "uniarena-worker"
+OURS = "uniarena-"
+NAME = f"{OURS}worker"
 MAKING_S = 60.0
 """Seconds that making an environment may take at least; a spawned process imports everything first."""
 
@@ -35,26 +36,32 @@ _GUARD_ADVICE = (
 )
 
 
-class WorkerLink:
+class Link:
     """One process and the pipe to it.
 
     Args:
-        index: which worker.
-        order: what it runs.
-        block: the shared memory.
+        name: of the process.
+        work: what it runs: `work(connection, trace, order, block, guarded)`, as `worker_process.serve` does.
+        order: what it is given; goes by cloudpickle where it cannot be inherited.
+        block: shared memory that it is given.
         context: start-method context of `multiprocessing`.
+        parent: whether it may start processes of its own.
 
     Attributes:
-        columns: those it runs, counted over all workers.
         doing: what it was asked for last.
+
+    Raises:
+        WorkerError: the order cannot be sent.
     """
 
-    def __init__(self, index: int, order: Order, block: Any, context: Any) -> None:
-        self.index, self.block, self.context = index, block, context
-        self.columns = range(order.first, order.first + len(order.makers))
+    def __init__(
+        self, name: str, work: Callable[..., None], order: Any, block: Any, context: Any, parent: bool = False
+    ) -> None:
+        self.name, self.block, self.context = name, block, context
         self.doing = "making it"
         self.process: Any = None
-        self._order: Order | bytes = order
+        self._work, self._parent = work, parent
+        self._order: Any = order
         if context.get_start_method() != "fork":
             try:
                 self._order = channel.pack(order)
@@ -77,10 +84,10 @@ class WorkerLink:
         self._pipe = channel.Channel(here)
         guarded = threading.current_thread() is threading.main_thread()
         self.process = self.context.Process(
-            target=serve,
+            target=self._work,
             args=(there, writer, self._order, self.block, guarded),
-            name=f"{NAME}-{self.index}",
-            daemon=True,
+            name=self.name,
+            daemon=not self._parent,
         )
         try:
             self.process.start()
@@ -92,8 +99,8 @@ class WorkerLink:
             there.close()
             writer.close()
 
-    def started(self, timeout: float | None) -> None:
-        """Wait until its environments are made.
+    def started(self, timeout: float | None) -> Any:
+        """Wait until its environments are made → what it says then.
 
         Raises:
             WorkerFault: it ended before, or takes too long.
@@ -104,21 +111,24 @@ class WorkerLink:
         except WorkerFault as fault:
             fault.advice = self._advice(fault.code)
             raise
-        self.answer(until)
-
-    def step(self) -> None:
-        """Have it step; `answer` waits for it."""
-        self.doing = "step()"
-        with contextlib.suppress(ConnectionError):  # `answer` will find out
-            self._pipe.say(channel.STEP)
+        return self.answer(until)
 
     def ask(self, method: str, *arguments: Any) -> None:
-        """Have a method of its columns called; `answer` waits for what it gives."""
+        """Have a method of what it runs called; `answer` waits for what it gives."""
         self.doing = f"{method}()"
         message = channel.pack((method, arguments))
         with contextlib.suppress(ConnectionError):
             self._pipe.say(channel.ASK)
             self._pipe.send(message)
+
+    @property
+    def connection(self) -> Any:
+        """This end of the pipe."""
+        return self._pipe.connection
+
+    def heard(self, seconds: float | None) -> bool:
+        """Whether it says something within that time (None: for ever)."""
+        return self._pipe.wait(seconds)
 
     def answer(self, until: float | None) -> Any:
         """What it was asked for, or None.
@@ -126,8 +136,8 @@ class WorkerLink:
         Raises:
             WorkerFault: it raised, is gone, or does not answer by then (of `time.monotonic`). It is ended.
         """
-        if not self._pipe.wait(None if until is None else until - time.monotonic()):
-            raise self._hung()
+        if not self.heard(None if until is None else until - time.monotonic()):
+            raise self.hung()
         word = self._pipe.hear()
         if word == channel.DONE:
             return None
@@ -136,15 +146,11 @@ class WorkerLink:
                 raise EOFError
             message = self._pipe.receive()
         except (EOFError, ConnectionError):
-            raise self._ended() from None
+            raise self.ended() from None
         if word == channel.TOLD:
             return message
         self.kill()
         raise WorkerFault(f"raised {message.summary}", message.traceback, message.column)
-
-    def __str__(self) -> str:
-        first, last = self.columns.start, self.columns.stop - 1
-        return f"worker process {self.index} (environment{f's {first} to {last}' if last > first else f' {first}'})"
 
     def kill(self) -> None:
         """End the process at once, whatever it does."""
@@ -156,14 +162,16 @@ class WorkerLink:
             self._trace.close()
             self.process = None
 
-    def _ended(self) -> WorkerFault:
+    def ended(self) -> WorkerFault:
+        """A process whose pipe broke → the fault, with how it ended."""
         self.process.join(_DYING_S)
         code = self.process.exitcode
         fault = WorkerFault(ending(code), self._dump(0.0), code=code)
         self.kill()
         return fault
 
-    def _hung(self) -> WorkerFault:
+    def hung(self) -> WorkerFault:
+        """End a process that does not answer → the fault, with what it was at."""
         text = ""
         if os.name == "posix":
             with contextlib.suppress(ProcessLookupError):
@@ -189,12 +197,41 @@ class WorkerLink:
         return "It ended before it ran anything of ours; what it printed says why"
 
 
+class WorkerLink(Link):
+    """The process of one worker.
+
+    Args:
+        index: which worker.
+        order: what it runs.
+        block: the shared memory.
+        context: start-method context of `multiprocessing`.
+
+    Attributes:
+        columns: those it runs, counted over all workers.
+    """
+
+    def __init__(self, index: int, order: Order, block: Any, context: Any) -> None:
+        self.index = index
+        self.columns = range(order.first, order.first + len(order.makers))
+        super().__init__(f"{NAME}-{index}", serve, order, block, context)
+
+    def step(self) -> None:
+        """Have it step; `answer` waits for it."""
+        self.doing = "step()"
+        with contextlib.suppress(ConnectionError):  # `answer` will find out
+            self._pipe.say(channel.STEP)
+
+    def __str__(self) -> str:
+        first, last = self.columns.start, self.columns.stop - 1
+        return f"worker process {self.index} (environment{f's {first} to {last}' if last > first else f' {first}'})"
+
+
 def deadline(timeout: float | None) -> float | None:
     """The moment of `time.monotonic` that is so many seconds ahead."""
     return None if timeout is None else time.monotonic() + timeout
 
 
-def shut(links: Iterable[WorkerLink]) -> None:
+def shut(links: Iterable[Link]) -> None:
     """End all workers: they may close their environments for a while, then they are killed."""
     alive = [link for link in links if link.process is not None]
     for link in alive:
@@ -218,7 +255,7 @@ def refuse_unguarded() -> None:
     process = multiprocessing.current_process()
     if not getattr(process, "_inheriting", False):
         return
-    if process.name.startswith(NAME):
+    if process.name.startswith(OURS):
         sys.exit(_NO_GUARD)  # the parent tells it, once
     raise WorkerError(_GUARD_ADVICE)
 

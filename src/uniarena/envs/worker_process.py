@@ -208,7 +208,7 @@ def serve(connection: Connection, trace: Connection, order: Order | bytes, block
         block: the shared memory.
         guarded: end with the thread that started this process; true where that is the parent's main thread.
     """
-    _settle(trace, guarded)
+    settle(trace, guarded)
     pipe = channel.Channel(connection)
     with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone: so are we
         pipe.say(channel.DONE)
@@ -216,14 +216,14 @@ def serve(connection: Connection, trace: Connection, order: Order | bytes, block
         try:
             columns = WorkerColumns(cloudpickle.loads(order) if isinstance(order, bytes) else order, block)
         except BaseException as error:
-            return _tell(pipe, error, columns)
+            return tell(pipe, error, _column(columns))
         pipe.say(channel.DONE)
         while (word := pipe.hear()) not in (b"", channel.CLOSE):
             request = None if word == channel.STEP else pipe.receive()
             try:
                 message = _step(columns) if request is None else _do(columns, *request)
             except BaseException as error:
-                return _tell(pipe, error, columns)
+                return tell(pipe, error, _column(columns))
             if message is None:
                 pipe.say(channel.DONE)
             else:
@@ -246,7 +246,7 @@ def _do(columns: WorkerColumns, name: str, arguments: tuple[Any, ...]) -> bytes:
     try:
         return channel.pack(getattr(columns, name)(*arguments))
     except Exception as error:
-        error.add_note(f"in a worker process of {columns.env_id}: {_text(error)}")
+        error.add_note(f"in a worker process of {columns.env_id}: {account(error)}")
         try:
             message = channel.pack(Refused(error))
             cloudpickle.loads(message)
@@ -255,7 +255,7 @@ def _do(columns: WorkerColumns, name: str, arguments: tuple[Any, ...]) -> bytes:
         return message
 
 
-def _settle(trace: Connection, guarded: bool) -> None:
+def settle(trace: Connection, guarded: bool) -> None:
     """Make this process a worker: what it hears, where its crashes are written, with whom it ends."""
     for end in list(PARENT_ENDS):
         end.close()
@@ -277,13 +277,17 @@ def _settle(trace: Connection, guarded: bool) -> None:
         seed_globals(0)  # the first time takes long, and shall not count as an environment's
 
 
-def _tell(pipe: channel.Channel, error: BaseException, columns: WorkerColumns | None) -> None:
-    column = None if columns is None or columns.at is None else columns.first + columns.at
+def _column(columns: WorkerColumns | None) -> int | None:
+    return None if columns is None or columns.at is None else columns.first + columns.at
+
+
+def tell(pipe: channel.Channel, error: BaseException, column: int | None = None) -> None:
+    """Tell the parent what was raised; the process ends with it."""
     pipe.say(channel.RAISED)
-    pipe.send(channel.pack(Raised(f"{type(error).__name__}: {error}", _text(error), column)))
+    pipe.send(channel.pack(Raised(f"{type(error).__name__}: {error}", account(error), column)))
 
 
-def _text(error: BaseException) -> str:
+def account(error: BaseException) -> str:
     """The traceback from where our own frames end."""
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and _ours(frames.tb_frame.f_code.co_filename):

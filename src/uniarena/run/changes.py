@@ -19,7 +19,7 @@ from uniarena.trainer.trainer import Trainer
 
 _FREE = re.compile(
     r"training\.|distributed\.(backend|sync_period)|experiment\.(name|project|tags|notes|loggers)"
-    r"|environment\.workers\.(timeout_s|on_fault|restarts|restart_window)$"
+    r"|sampling\.timeout_s$|environment\.workers\.(timeout_s|on_fault|restarts|restart_window)$"
     r"|learner\.|agent\.explorer\.|agent\.buffer\.(memory_map|beta|her\.)"
     r"|agent\.intrinsic\.(\d+\.)?(reward_scale|update_proportion|update_period|batch_size)$|callbacks\.\d+\."
 )
@@ -33,6 +33,7 @@ _PRECIOUS = (
     (r"agent\.intrinsic", "the bonus that has been trained is made of it"),
     (r"agent\.explorer|learner\.type$", "its state is part of every checkpoint"),
     (r"callbacks", "each callback's state is part of every checkpoint, in their order"),
+    (r"sampling\.", "the chunk that is under way is part of every checkpoint"),
     (r"distributed\.", "a run has one learner"),
 )
 _SHAPES = frozenset(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena import provenance
-from uniarena.envs import UniArenaNotice
+from uniarena.envs import UniArenaNotice, WorkerError
 from uniarena.trainer.trainer import Trainer
 
 log = logging.getLogger("uniarena")
@@ -46,7 +46,9 @@ def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
 
 
 def _from_environment(error: Exception) -> bool:
-    """Whether the error came up while an environment was stepped or reset."""
+    """Whether the error came up while an environment was stepped or reset, here or in a process that is lost."""
+    if isinstance(error, WorkerError):
+        return True
     rooms = {Path(frame.filename).parent.name for frame in traceback.extract_tb(error.__traceback__)}
     return "envs" in rooms
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,63 +19,9 @@ from torch import Tensor
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.envs.protocol import Env, Step
 from uniarena.explorers.actor import Actor, untouched
+from uniarena.sampling.ahead import Ahead
+from uniarena.sampling.chunk import Allocate, Chunk, new_memory
 from uniarena.seeding import Streams, preserved_globals, seed_globals
-
-
-class _Chunk:
-    """Memory of one chunk: torch tensors, and per leaf what a row is written through (NumPy views on the CPU)."""
-
-    def __init__(self, rows: int, obs: Tree, action: Tree, tensor: bool, device: torch.device) -> None:
-        self.rows, self.tensor, self.device = rows, tensor, device
-        columns = len(tree_leaves(obs)[0])
-        self.obs = tree_map(lambda leaf: self._like(rows + 1, leaf), obs)
-        self.action = tree_map(lambda leaf: self._like(rows, leaf), action)
-        self.reward = torch.zeros(rows, columns, device=device)
-        self.terminated = torch.zeros(rows, columns, dtype=torch.bool, device=device)
-        self.truncated = torch.zeros(rows, columns, dtype=torch.bool, device=device)
-        self.valid = torch.ones(rows, columns, dtype=torch.bool, device=device)
-        self.is_first = torch.zeros(rows + 1, columns, dtype=torch.bool, device=device)
-        self.obs_row = [tree_map(lambda leaf, t=t: leaf[t], self.obs) for t in range(rows + 1)]
-        self.is_first_row = list(self.is_first.unbind(0))
-        self.obs_views = tree_map(self.writer, self.obs)
-        self.write_obs = tree_leaves(self.obs_views)
-        self.write_action = [self.writer(leaf) for leaf in tree_leaves(self.action)]
-        self.scalars = tuple(
-            self.writer(x) for x in (self.reward, self.terminated, self.truncated, self.is_first)
-        )
-        self.write_valid = self.writer(self.valid)
-        self.fields: dict[str, Tree] = {
-            "obs": tree_map(lambda leaf: leaf[:-1], self.obs),
-            "action": self.action,
-            "reward": self.reward,
-            "terminated": self.terminated,
-            "truncated": self.truncated,
-            "is_first": self.is_first[:-1],
-            "valid": self.valid,
-        }
-        self.next_obs: Tree | None = None  # dense successors, where the environment gives them
-        self.write_info: dict[str, Any] = {}
-
-    def dense(self) -> Tree:
-        """Memory of the successors, kept from chunk to chunk."""
-        if self.next_obs is None:
-            self.next_obs = tree_map(lambda leaf: torch.zeros_like(leaf[:-1]), self.obs)
-        return self.next_obs
-
-    def figure(self, info: dict[str, Tensor], name: str) -> Any:
-        """What a figure of this chunk is written through; NaN where a column says nothing."""
-        if name not in info:
-            info[name] = torch.full_like(self.reward, torch.nan)
-            self.write_info[name] = self.writer(info[name])
-        return self.write_info[name]
-
-    def _like(self, rows: int, leaf: Any) -> Tensor:
-        leaf = torch.as_tensor(leaf)
-        dtype = torch.float32 if leaf.dtype == torch.float64 else leaf.dtype
-        return torch.zeros(rows, *leaf.shape, dtype=dtype, device=self.device)
-
-    def writer(self, storage: Tensor) -> Any:
-        return storage if self.tensor else storage.numpy()
 
 
 class LocalSampler:
@@ -87,7 +34,15 @@ class LocalSampler:
             every row. Before the first row, after the last and at ends it is there wherever there is one; tensor
             environments, which name no ends, always give that of every row.
         device: where the actor computes and rollouts are handed on; None: where the environment is.
+        allocate: gives zeroed memory of a shape, dtype and device for chunks.
+        buffers: chunks whose memory stays valid: 1 until the next `collect`, 2 until the one after.
+
+    Attributes:
+        ahead: chunks that are under way when one is handed on.
+        progress: `[1]` int64, rows written so far: whoever shares this memory sees that it goes on.
     """
+
+    ahead = 0
 
     def __init__(
         self,
@@ -95,6 +50,8 @@ class LocalSampler:
         streams: Streams,
         records: Sequence[str] = (),
         device: torch.device | str | None = None,
+        allocate: Allocate = new_memory,
+        buffers: int = 1,
     ) -> None:
         self.env, self.streams, self.records = env, streams, tuple(records)
         self.device = _exact(env.device if device is None else device)
@@ -109,7 +66,9 @@ class LocalSampler:
         self._given_up = False
         self._attributes: dict[str, Any] = {}  # that were set, by name; and those of the last declared reset
         self._reset_with: dict[str, Any] = {}
-        self._chunk: _Chunk | None = None
+        self._allocate, self._turn = allocate, 0
+        self._chunks: list[Chunk | None] = [None] * buffers
+        self.progress: Any = np.zeros(1, np.int64)
 
     @property
     def columns(self) -> int:
@@ -127,13 +86,14 @@ class LocalSampler:
             self._state = self._there(actor.initial_state(self.columns))
         self._actor, self._version = actor, version
 
-    def collect(self, steps: int, boundary: bool = False) -> Rollout:
+    def collect(self, steps: int, boundary: bool = False, ahead: Ahead | None = None) -> Rollout:
         """At least `steps` rows: ⌈steps / B⌉ vector steps of B columns. Its memory is valid until the next call.
 
         Args:
             steps: vector rows × B wanted.
             boundary: end the chunk by a declared reset of every column: its last row is truncated and bootstrapped from
                 the true next observation. Taken where a checkpoint is due and the environment cannot save its state.
+            ahead: of the chunk to come, which nobody begins here.
 
         Raises:
             RuntimeError: no actor was published.
@@ -165,12 +125,14 @@ class LocalSampler:
             rollout = replace(rollout, rows=rollout.rows.replace(log_prob=log_prob))
         return rollout
 
-    def _prepare(self, rows: int, actor: Actor) -> _Chunk:
+    def _prepare(self, rows: int, actor: Actor) -> Chunk:
         """The chunk's memory with row 0 in place; the same memory as before while the number of rows stays."""
-        chunk = self._chunk
+        self._turn = (self._turn + 1) % len(self._chunks)
+        chunk = self._chunks[self._turn]
         if chunk is None or chunk.rows != rows:
-            probe = self._probe_action(actor)
-            chunk = self._chunk = _Chunk(rows, self._obs, probe, self.env.tensor, self.env.device)
+            memory = partial(self._allocate, device=self.env.device)
+            chunk = Chunk(rows, self._obs, self._probe_action(actor), self.env.tensor, memory)
+            self._chunks[self._turn] = chunk
         for write, leaf in zip(chunk.write_obs, tree_leaves(self._obs), strict=True):
             write[0] = leaf
         chunk.is_first_row[0].copy_(self._is_first)
@@ -190,7 +152,7 @@ class LocalSampler:
             return actor.act(obs, self._state, first, row, generator)[0]
 
     def _step(
-        self, chunk: _Chunk, actor: Actor, noise: Tree | None
+        self, chunk: Chunk, actor: Actor, noise: Tree | None
     ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
         """Fill every row → ends (t, Final, state), the state before each row (where it is asked for), user figures, and
         what was lost.
@@ -206,6 +168,7 @@ class LocalSampler:
         lost: list[Batch] = []
         record = state is not None and (tensor or "state" in self.records)
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
+        progress = self.progress
         for t in range(chunk.rows):
             if record:
                 states.append(state)
@@ -229,6 +192,7 @@ class LocalSampler:
             terminated[t] = step.terminated
             truncated[t] = step.truncated
             is_first[t + 1] = step.is_first
+            progress[0] += 1
             if step.valid is not None or step.final is not None or step.next_obs is not None or step.info:
                 self._rare(chunk, t, step, state, ended, info)
                 if step.lost is not None:
@@ -246,7 +210,7 @@ class LocalSampler:
         return action
 
     @staticmethod
-    def _rare(chunk: _Chunk, t: int, step: Step, state: Tree, ended: list[Any], info: dict[str, Any]) -> None:
+    def _rare(chunk: Chunk, t: int, step: Step, state: Tree, ended: list[Any], info: dict[str, Any]) -> None:
         """What most steps do not have: ends, reset-only rows, dense successors, user figures."""
         if step.valid is not None:
             chunk.write_valid[t] = step.valid
@@ -272,11 +236,11 @@ class LocalSampler:
         """A tree of tensors on the actor's device."""
         return None if tree is None else tree_map(lambda leaf: leaf.to(self.device), tree)
 
-    def _keep_last(self, chunk: _Chunk) -> None:
+    def _keep_last(self, chunk: Chunk) -> None:
         self._obs = tree_map(lambda leaf: _owned(leaf[-1]), chunk.obs_views)
         self._is_first = chunk.is_first_row[-1].clone()
 
-    def _rows(self, chunk: _Chunk, states: list[Any], info: dict[str, Any]) -> Batch:
+    def _rows(self, chunk: Chunk, states: list[Any], info: dict[str, Any]) -> Batch:
         fields = dict(chunk.fields)
         if chunk.next_obs is not None:
             fields["next_obs"] = chunk.next_obs
@@ -286,7 +250,7 @@ class LocalSampler:
             fields["state"] = tree_map(lambda *leaves: torch.stack(leaves), *states)
         return Batch._trusted((chunk.rows, self.columns), fields)
 
-    def _declare_boundary(self, chunk: _Chunk, ended: list[Any], state: Tree) -> Tensor:
+    def _declare_boundary(self, chunk: Chunk, ended: list[Any], state: Tree) -> Tensor:
         """Cut every running episode after the last row and reset all columns → which ones were cut, `[B]`."""
         running = ~(chunk.terminated[-1] | chunk.truncated[-1]) & chunk.valid[-1]
         index = running.nonzero().squeeze(1)
@@ -307,7 +271,7 @@ class LocalSampler:
         self._is_first = torch.ones_like(self._is_first)
 
     def _rollout(
-        self, rows: Batch, chunk: _Chunk, ended: list[Any], states: tuple[Tree, Tree], cut: Tensor | None
+        self, rows: Batch, chunk: Chunk, ended: list[Any], states: tuple[Tree, Tree], cut: Tensor | None
     ) -> Rollout:
         columns, recurrent = (self.columns,), states[0] is not None
         start: dict[str, Tree] = {"is_first": chunk.is_first_row[0]}
@@ -361,7 +325,13 @@ class LocalSampler:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the state was taken; without native state, as after the last declared boundary."""
+        """Continue where the state was taken; without native state, as after the last declared boundary.
+
+        Raises:
+            ValueError: it holds chunks that were under way.
+        """
+        if state.get("chunks"):
+            raise ValueError("the state is that of pipelined sampling: set sampling.type to pipelined")
         self._boundaries, self._given_up = state["boundaries"], False
         self._state = self._there(state["state"])
         if state["env"] is None:

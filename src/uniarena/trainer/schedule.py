@@ -50,9 +50,13 @@ class OnPolicySchedule:
     epochs_per_update: int = 1
     train_batch: int | None = None
 
+    def chunk(self, columns: int) -> int:
+        """Steps (rows × B) of a whole chunk."""
+        return self.rollout_length * columns
+
     def env_steps(self, counters: Counters, columns: int, total: int) -> int:
-        """Steps (rows × B) to collect next; the last chunk is shortened to what remains."""
-        return min(self.rollout_length * columns, total - counters.env_steps)
+        """Steps to collect next; the last chunk is shortened to what remains."""
+        return min(self.chunk(columns), total - counters.env_steps)
 
     def updates_due(self, counters: Counters, buffer: Any, total: int) -> int:
         """One when the batch is full, or when the run is over and some experience is left."""
@@ -98,9 +102,13 @@ class OffPolicySchedule:
     iteration: int = ITERATION
     epochs_per_update: int = 1
 
+    def chunk(self, columns: int) -> int:
+        """Steps (rows × B) of a whole chunk."""
+        return max(self.train_every, columns)
+
     def env_steps(self, counters: Counters, columns: int, total: int) -> int:
-        """Steps (rows × B) to collect next."""
-        return min(max(self.train_every, columns), total - counters.env_steps)
+        """Steps to collect next."""
+        return min(self.chunk(columns), total - counters.env_steps)
 
     def updates_due(self, counters: Counters, buffer: Any, total: int) -> int:
         """How many updates the count lacks."""

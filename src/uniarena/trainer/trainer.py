@@ -14,10 +14,11 @@ import torch
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Rollout, tree_map
+from uniarena.config import SamplingConfig
 from uniarena.config.guard import GuardConfig
 from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean, count_true
-from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
+from uniarena.sampling import Ahead, Episode, EpisodeTracker, Sampler, build_sampler
 from uniarena.sampling.evaluation import refuse_misfit
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
@@ -38,6 +39,7 @@ class Trainer:
         run_dir: where checkpoints go; None: nothing is saved.
         meta: plain data kept in every checkpoint's manifest (resolved config, provenance).
         guard: what becomes of NaN, infinite and huge numbers; by default they stop the run.
+        sampling: who steps the environment; by default this process.
 
     Attributes:
         counters: where the run stands.
@@ -59,12 +61,13 @@ class Trainer:
         meta: dict[str, Any] | None = None,
         env_factory: Callable[..., Env] | None = None,
         guard: GuardConfig | None = None,
+        sampling: SamplingConfig | None = None,
     ) -> None:
         refuse_misfit(agent, env)
         self.agent, self.meta = agent, meta or {}
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
-        self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
+        self.sampler: Sampler = build_sampler(agent, env, sampling or SamplingConfig())
         self.callbacks = events.listening(callbacks)
         due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
         self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
@@ -141,9 +144,9 @@ class Trainer:
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
-        self.rollout = rollout = self.agent.observe(
-            self.guard.admit(self.sampler.collect(wanted, boundary=boundary))
-        )
+        ahead = Ahead(self.schedule.chunk(self.sampler.columns), self.total_env_steps)
+        collected = self.sampler.collect(wanted, boundary, ahead)
+        self.rollout = rollout = self.agent.observe(self.guard.admit(collected))
         self._account(rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):

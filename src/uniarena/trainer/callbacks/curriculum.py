@@ -178,7 +178,7 @@ class CurriculumScheduler:
             )
         )
         if vote:
-            self._move(trainer, vote, now)
+            self._move(trainer, vote, now, event.rollout.T * trainer.sampler.ahead)
         trainer.log("curriculum/difficulty", self.difficulty)
 
     def _take(self, episode_return: float, success: float) -> None:
@@ -200,7 +200,8 @@ class CurriculumScheduler:
                     " and ".join(self.cfg.rules),
                 )
 
-    def _move(self, trainer: Any, vote: int, now: int) -> None:
+    def _move(self, trainer: Any, vote: int, now: int, under_way: int) -> None:
+        """Change the difficulty; `under_way` rows are still collected at the one before."""
         cfg = self.cfg
         before, self.difficulty = self.difficulty, self.adjust(self.difficulty, vote)
         if vote < 0 and "entropy_floor" in cfg.rules:
@@ -209,7 +210,7 @@ class CurriculumScheduler:
         self._successes.clear()
         self._streak = 0
         if self.difficulty != before:
-            self._rows = 0
+            self._rows = -under_way
             self._tell(trainer)
             _log.info(
                 "curriculum: %s %g → %g at %s env steps", cfg.parameter, before, self.difficulty, f"{now:,}"

@@ -89,7 +89,7 @@ class Monitor:
 
     def _of_updates(self, trainer: Any) -> dict[str, float]:
         agent = trainer.agent
-        found = {"health/staleness": _staleness(trainer)}
+        found = {"health/staleness": _staleness(trainer)} | _policy_lag(trainer, self._updates)
         if trainer.counters.updates > self._updates and self._moves is not None:
             found |= networks.of_gradients(agent.learner)
             found |= self._moves.ratios()
@@ -123,3 +123,15 @@ def _staleness(trainer: Any) -> float:
         return buffer.size / 2
     rows: Batch = trainer.rollout.rows
     return rows.shape[0] * rows.shape[1] / 2
+
+
+def _policy_lag(trainer: Any, before: int) -> dict[str, float]:
+    """Of a rollout: updates between the policy that acted and the one that the update began with, on average.
+
+    Args:
+        before: updates when the iteration began.
+    """
+    rows: Batch = trainer.rollout.rows
+    if hasattr(trainer.agent.buffer, "recent") or "policy_version" not in rows:
+        return {}
+    return {"health/policy_lag": before - float(rows.policy_version.double().mean())}

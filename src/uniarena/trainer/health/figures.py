@@ -31,6 +31,7 @@ FIGURES: dict[str, str] = {
     "health/dead_units": "largest share, over layers, of ReLU units that answered none of the newest rows",
     "health/saturated_units": "largest share, over layers, of tanh and sigmoid units near a bound on nearly all rows",
     "health/staleness": "mean age of what updates learn from, in environment steps",
+    "health/policy_lag": "updates between the policy that acted and the one that learns; of rollouts that lag only",
 }
 """Name → meaning. `Monitor` reports those that a run has."""
 
@@ -77,6 +78,7 @@ TOPICS: dict[str, dict[str, list[str]]] = {
         "still or clipped": ["health/obs_still", "health/obs_clipped"],
         "normaliser": ["health/normalizer_shift"],
         "staleness": ["health/staleness"],
+        "policy lag": ["health/policy_lag"],
     },
     "6 machine": {
         "fps": ["fps"],

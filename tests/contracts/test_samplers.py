@@ -1,7 +1,8 @@
-"""What the in-process sampler keeps from chunk to chunk, and what it leaves to others."""
+"""What samplers keep from chunk to chunk, and what they leave to others: in this process, and in one beside it."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,20 @@ import torch
 from tests.fakes.envs import CounterEnv, TensorCounter
 from uniarena.agent import Agent
 from uniarena.batch import tree_leaves
+from uniarena.config import SamplingConfig
 from uniarena.envs import make_env
-from uniarena.sampling import LocalSampler
+from uniarena.sampling import Ahead, LocalSampler, Sampler, build_sampler
 from uniarena.trainer import Trainer
 
 PPO = {"type": "ppo", "n_steps": 8, "batch_size": 8, "n_epochs": 1}
 
 
-def sampler_of(env: Any, **parts: Any) -> LocalSampler:
+both = pytest.mark.parametrize("how", ["local", "pipelined"])
+
+
+def sampler_of(env: Any, how: Any = "local", **parts: Any) -> Any:
     agent = Agent.assemble(env, PPO, **parts)
-    sampler = LocalSampler(env, agent.streams, agent.learner.records)
+    sampler = build_sampler(agent, env, SamplingConfig(type=how))
     sampler.publish(agent.actor, 0)
     return sampler
 
@@ -42,9 +47,12 @@ class LearningEnv(CounterEnv):
         return obs, float(error.detach()), *rest
 
 
-def test_an_environment_may_train_networks_of_its_own() -> None:
-    reward = sampler_of(make_env(LearningEnv)).collect(30).rows.reward
+@both
+def test_an_environment_may_train_networks_of_its_own(how: str) -> None:
+    sampler = sampler_of(make_env(LearningEnv), how)
+    reward = sampler.collect(30).rows.reward
     assert (reward > 0).any() and reward[-1] < reward[0]
+    sampler.close()
 
 
 def test_what_a_simulator_makes_in_a_step_can_be_changed_outside_of_it() -> None:
@@ -56,17 +64,22 @@ def test_what_a_simulator_makes_in_a_step_can_be_changed_outside_of_it() -> None
     simulator.reward_buf.add_(1.0)
 
 
-def test_memory_is_kept_from_chunk_to_chunk() -> None:
-    sampler = sampler_of(make_env(TensorCounter(2, [3, 4], "truncation", "dense")))
+@both
+def test_memory_is_kept_from_chunk_to_chunk(how: str) -> None:
+    """Where one chunk is collected while another is learned from, they take turns."""
+    make = lambda num_envs: TensorCounter(num_envs, [3, 4], "truncation", "dense")  # noqa: E731
+    sampler = sampler_of(make_env(make, 2), how)
     pointers = [
         [
             leaf.data_ptr()
             for name in ("obs", "action", "reward", "next_obs", "valid")
             for leaf in tree_leaves(rows[name])
         ]
-        for rows in (sampler.collect(12).rows for _ in range(3))
+        for rows in (sampler.collect(12, False, Ahead(12, 10_000)).rows for _ in range(4))
     ]
-    assert pointers[0] == pointers[1] == pointers[2]
+    assert pointers[:2] == pointers[2:]
+    assert (pointers[0] == pointers[1]) == (how == "local")
+    sampler.close()
 
 
 @pytest.mark.parametrize("network", ["mlp", "tests.fakes.models:RecurrentToy"])
@@ -85,7 +98,8 @@ def test_an_actor_on_another_device_sees_and_does_the_same(network: str) -> None
             assert torch.equal(a, b), name
 
 
-def test_rollouts_gathered_for_one_batch_may_differ_in_what_the_environment_said() -> None:
+@both
+def test_rollouts_gathered_for_one_batch_may_differ_in_what_the_environment_said(how: Any) -> None:
     """Success is told at the end of an episode only, so most chunks have no such figure."""
 
     class Rarely(CounterEnv):
@@ -98,7 +112,9 @@ def test_rollouts_gathered_for_one_batch_may_differ_in_what_the_environment_said
     seen = []
     update = agent.learner.update
     agent.learner.update = lambda rollout: (seen.append(rollout.rows.info["is_success"]), update(rollout))[1]  # type: ignore
-    Trainer(agent, env).fit(6)
+    trainer = Trainer(agent, env, sampling=SamplingConfig(type=how))
+    trainer.fit(6)
+    trainer.close()
     assert np.nan_to_num(seen[0].flatten().numpy(), nan=-1).tolist() == [-1, -1, -1, -1, 1, -1]
 
 
@@ -123,6 +139,54 @@ def test_asking_for_the_form_of_an_action_moves_no_stream() -> None:
     torch.manual_seed(0)
     sampler.collect(4)  # of the same size: no question is asked
     assert torch.equal(torch.get_rng_state(), moved)
+
+
+@both
+def test_without_an_actor_nothing_is_collected(how: Any) -> None:
+    env = make_env("CartPole-v1", 2)
+    agent = Agent.assemble(env, PPO)
+    sampler = build_sampler(agent, env, SamplingConfig(type=how))
+    with pytest.raises(RuntimeError, match="publish an actor first"):
+        sampler.collect(8)
+    sampler.publish(agent.actor, 0)
+    assert sampler.collect(8).T == 4
+    sampler.close()
+    sampler.close()
+
+
+@both
+def test_a_state_goes_on_in_a_sampler_that_is_newly_made(how: Any) -> None:
+    def made() -> tuple[Agent, Sampler]:
+        env = make_env("CartPole-v1", 2)
+        agent = Agent.assemble(env, PPO)
+        sampler = build_sampler(agent, env, SamplingConfig(type=how))
+        sampler.publish(agent.actor, 0)
+        return agent, sampler
+
+    agent, sampler = made()
+    sampler.collect(30, False, Ahead(30, 1000))
+    saved, streams = copy.deepcopy(sampler.state_dict()), copy.deepcopy(agent.streams.state_dict())
+    following = sampler.collect(30, False, Ahead(30, 1000)).clone()
+    sampler.close()
+    agent, sampler = made()
+    agent.streams.load_state_dict(streams)
+    sampler.load_state_dict(saved)
+    again = sampler.collect(30, False, Ahead(30, 1000))
+    for name in ("obs", "action", "reward", "is_first", "log_prob"):
+        assert torch.equal(following.rows[name], again.rows[name]), name
+    sampler.close()
+
+
+@both
+def test_the_state_of_the_other_kind_is_refused(how: Any) -> None:
+    other = {"local": "pipelined", "pipelined": "local"}[how]
+    env = make_env("CartPole-v1", 2)
+    sampler, theirs = sampler_of(env, how), sampler_of(make_env("CartPole-v1", 2), other)
+    theirs.collect(8, False, Ahead(8, 100))
+    with pytest.raises(ValueError, match=f"set sampling.type to {other}"):
+        sampler.load_state_dict(theirs.state_dict())
+    sampler.close()
+    theirs.close()
 
 
 def test_a_seed_reaches_environments_and_what_their_spaces_sample() -> None:
