@@ -135,6 +135,10 @@ class Clipping:
         """Whether a call looks at the parameters."""
         return self.agc is not None
 
+    def uniform(self, bound: Bound) -> bool:
+        """Whether all that happens to the gradients is that they are scaled together."""
+        return self._plain and self.by == "all" and not isinstance(bound, Mapping)
+
     def _shape(self, gradients: dict[str, Tensor], size: float, weights: Mapping[str, Tensor]) -> float:
         every = list(gradients.values())
         if self.normalize and size > 0.0:

@@ -14,7 +14,7 @@ from uniarena.batch import Batch, tree_paths
 from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
 from uniarena.optim.accumulation import cut, joined
-from uniarena.optim.clipping import Bound, check_parts, global_norm
+from uniarena.optim.clipping import Bound, check_parts
 from uniarena.optim.optimizer import Optimizer
 
 
@@ -125,34 +125,34 @@ class Minimize:
         drawn = self.rng.get_state() if sharp and self.rng is not None else None
         metrics = _backward(loss_fn, batch, optimizer)
         gradients = optimizer.gradients()
-        norm, good = global_norm(gradients), True
+        norm, good = optimizer.norm(gradients), True
         size = float(norm)
         metrics["grad_norm"] = norm
         if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
             good = False
             if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
                 return metrics
-            size = float(global_norm(gradients))
+            size = float(optimizer.norm(gradients))
         if sharp and size > 0.0:
             if drawn is not None:
                 self.rng.set_state(drawn)  # type: ignore[union-attr]
-            with optimizer.climbed(global_norm(gradients)):
+            with optimizer.climbed(optimizer.norm(gradients)):
                 above = _backward(loss_fn, batch, optimizer)
             gradients = optimizer.gradients()
-            size = float(global_norm(gradients))
+            size = float(optimizer.norm(gradients))
             if not math.isfinite(size):
-                good, above["grad_norm"] = False, global_norm(gradients)
+                good, above["grad_norm"] = False, optimizer.norm(gradients)
                 if not self._mended(_fault(above, gradients, batch), gradients, optimizer):
                     return metrics
-                size = float(global_norm(gradients))
+                size = float(optimizer.norm(gradients))
         if self.hook is not None:
-            self.hook(LearnStep(gradients, optimizer))
-            size = float(global_norm(gradients))
+            self.hook(LearnStep(dict(gradients), optimizer))
+            size = float(optimizer.norm(gradients))
             if not math.isfinite(size):
                 good = False
                 if not self._mended(_bad_gradient(gradients, " after on_learn_step"), gradients, optimizer):
                     return metrics
-                size = float(global_norm(gradients))
+                size = float(optimizer.norm(gradients))
         optimizer.clip(gradients, size, self.max_grad_norm)
         optimizer.step()
         if good and self.bad_steps:
@@ -198,15 +198,13 @@ def _backward(loss_fn: LossFn, batch: Any, optimizer: Optimizer) -> Metrics:
     parts = cut(batch, optimizer.accumulate)
     if len(parts) == 1:
         loss, metrics = loss_fn(parts[0][0])
-        optimizer.zero_grad()
-        loss.backward()
+        optimizer.backward(loss)
         return {**metrics, "loss": loss.detach()}
     found: list[Metrics] = []
     sums: dict[str, Tensor] = {}
     for part, share in parts:
         loss, metrics = loss_fn(part)
-        optimizer.zero_grad()
-        loss.backward()
+        optimizer.backward(loss)
         found.append({**metrics, "loss": loss.detach()})
         for name, gradient in optimizer.gradients().items():
             sums[name] = sums[name].add_(gradient, alpha=share) if name in sums else gradient * share

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim.clipping import Bound, Clipping
+from uniarena.optim.clipping import Bound, Clipping, global_norm
+from uniarena.optim.flat import Flat
+from uniarena.optim.fused_adam import FusedAdam
 from uniarena.optim.schedules import (
     LEARNING_RATE,
     KLAdaptive,
@@ -122,6 +124,9 @@ class Optimizer:
             part=part,
         )
         self.torch = _build(self.parameters, cfg, self.lr, path)
+        self._flat: Flat | None = None
+        if isinstance(self.torch, FusedAdam) and Flat.fits(self.parameters):
+            self._flat = self.torch.flat = Flat(self.names, self.parameters)
 
     @property
     def lr(self) -> float:
@@ -169,10 +174,39 @@ class Optimizer:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def backward(self, loss: Any) -> None:
+        """The gradients of a loss in place of those that are there.
+
+        Args:
+            loss: a 0-d tensor; or what adds gradients to the parameters' own with its own `backward`.
+        """
+        flat = self._flat
+        if flat is None or not flat.holds:
+            self.zero_grad()
+            loss.backward()
+        elif isinstance(loss, Tensor):
+            self.zero_grad()
+            loss.backward()
+            flat.gather()
+        else:
+            flat.clear()
+            loss.backward()
+            if not flat.full:
+                flat.gather()
+
     def gradients(self) -> dict[str, Tensor]:
         """Parameter name → its gradient, for those that have one. Writing into them changes the step."""
+        if self._flat is not None and self._flat.full:
+            return self._flat.named
         pairs = zip(self.names, self.parameters, strict=True)
         return {name: parameter.grad for name, parameter in pairs if parameter.grad is not None}
+
+    def norm(self, gradients: dict[str, Tensor]) -> Tensor:
+        """L2 norm of what `gradients` gave, 0-d."""
+        flat = self._flat
+        if flat is not None and gradients is flat.named:
+            return torch.linalg.vector_norm(flat.gradient)
+        return global_norm(gradients)
 
     def climbed(self, norm: Tensor) -> AbstractContextManager[None]:
         """See `SharpnessAware.climbed`; only where there is one."""
@@ -184,6 +218,8 @@ class Optimizer:
         weights = (
             dict(zip(self.names, self.parameters, strict=True)) if self._clipping.needs_weights else None
         )
+        if self._flat is not None and gradients is self._flat.named and self._clipping.uniform(bound):
+            gradients = {"": self._flat.gradient}
         self._clipping(gradients, size, bound, weights)
 
     def step(self) -> None:
