@@ -142,3 +142,13 @@ def eval_mode(*modules: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+def set_mode(module: nn.Module, training: bool) -> None:
+    """What `module.train(training)` does, in a tenth of its time where nothing changes or no part has its own way."""
+    for part in module.modules():
+        if part.training is not training:
+            if type(part).train is nn.Module.train:
+                part.__dict__["training"] = training  # a module's own way to set an attribute costs more than the rest
+            else:
+                part.train(training)

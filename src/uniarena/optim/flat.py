@@ -7,6 +7,7 @@ and values of parameters and of their gradients stay as they were: each is a vie
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch
 from torch import Tensor, nn
@@ -70,15 +71,13 @@ class Flat:
     @property
     def holds(self) -> bool:
         """Whether all parameters still lie here and are to be trained."""
-        return all(
-            p.data_ptr() == place and p.requires_grad
-            for p, place in zip(self.parameters, self._places, strict=True)
-        )
+        places = [parameter.data_ptr() for parameter in self.parameters]
+        return places == self._places and all([parameter.requires_grad for parameter in self.parameters])
 
     @property
     def full(self) -> bool:
         """Whether `gradient` holds the gradients of all parameters."""
-        return self.holds and all(p.grad is view for p, view in zip(self.parameters, self._views, strict=True))
+        return self.holds and all(map(is_, [parameter.grad for parameter in self.parameters], self._views))
 
     def clear(self) -> None:
         """Gradients of 0, to be added to."""
@@ -89,8 +88,10 @@ class Flat:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Gradients that autograd left elsewhere are moved here, unless a parameter has none."""
+        """Gradients that autograd left elsewhere are moved here, unless a parameter has none; those of 0 since `clear` stay."""
         own = [parameter.grad for parameter in self.parameters]
+        if all(map(is_, own, self._views)):
+            return
         given = [gradient for gradient in own if gradient is not None and gradient.layout is torch.strided]
         if len(given) < len(own):
             return

@@ -6,12 +6,16 @@ device, profiler marks. The numbers, and the state that is saved, are the same.
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from uniarena.optim.flat import Flat
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class FusedAdam(torch.optim.Adam):
@@ -30,65 +34,95 @@ class FusedAdam(torch.optim.Adam):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
-        self._counts: dict[int, tuple[Any, list[Tensor], bool]] = {}
+        self._counts: dict[int, tuple[Any, list[Tensor]]] = {}
         self.flat: Flat | None = None
-        self._moments: tuple[list[Tensor], list[list[Tensor]]] = ([], [])
+        self._whole: _Whole | None = None
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """One step. The first one, and any with a closure or hooks, is torch's own."""
         if closure is not None or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
             return super().step(closure)
+        if self._flat_step():
+            return None
         for index, group in enumerate(self.param_groups):
             params = [p for p in group["params"] if p.grad is not None]
             states = [self.state[p] for p in params]
             if not all(states):
                 return super().step()
-            steps, even = self._counted(index, states)
-            if even and self.flat is not None and len(self.param_groups) == 1 and self.flat.full:
-                flat = self.flat
-                first, second = self._flat_moments(flat, states)
-                _step(group, [flat.values], [flat.gradient], [first], [second], steps[:1])
-                continue
-            moments = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+            steps = self._counted(index, states)
+            moments = ([state[name] for state in states] for name in MOMENTS)
             _step(group, params, [p.grad for p in params], *moments, steps)
         return None
 
-    def _counted(self, group: int, states: list[Any]) -> tuple[list[Tensor], bool]:
-        """The steps of each parameter, one more than before, and whether all are the same. They lie in one tensor, so
-        that one call counts them.
-        """
-        counts, steps, even = self._counts.get(group, (None, [], False))
+    def _flat_step(self) -> bool:
+        """One step of all parameters as one tensor; False: they are not, or have taken different numbers of steps."""
+        flat = self.flat
+        if flat is None or len(self.param_groups) != 1 or not flat.full:
+            return False
+        whole = self._whole
+        if whole is None or not whole.holds(self.state):
+            states = [self.state[parameter] for parameter in flat.parameters]
+            whole = self._whole = _Whole.of(flat, states) if all(states) else None
+            if whole is None:
+                return False
+        whole.counts.add_(1)
+        first, second = whole.moments
+        _step(self.param_groups[0], [flat.values], [flat.gradient], [first], [second], whole.steps[:1])
+        return True
+
+    def _counted(self, group: int, states: list[Any]) -> list[Tensor]:
+        """The steps of each parameter, one more than before. They lie in one tensor, so that one call counts them."""
+        counts, steps = self._counts.get(group, (None, []))
         if len(steps) != len(states) or any(
             one is not state["step"] for one, state in zip(steps, states, strict=True)
         ):
             counts = torch.stack([state["step"] for state in states])
-            steps, even = list(counts.unbind(0)), bool((counts == counts[0]).all())
+            steps = list(counts.unbind(0))
             for state, one in zip(states, steps, strict=True):
                 state["step"] = one
-            self._counts[group] = (counts, steps, even)
+            self._counts[group] = (counts, steps)
         counts.add_(1)
-        return steps, even
-
-    def _flat_moments(self, flat: Flat, states: list[Any]) -> list[Tensor]:
-        """Both moments of all parameters in one tensor each, of which the states hold views."""
-        whole, views = self._moments
-        names = ("exp_avg", "exp_avg_sq")
-        if not whole or any(
-            state[name] is not view
-            for name, own in zip(names, views, strict=True)
-            for state, view in zip(states, own, strict=True)
-        ):
-            whole = [torch.zeros_like(flat.values) for _ in names]
-            views = [flat.parts(each) for each in whole]
-            for name, own in zip(names, views, strict=True):
-                for state, view in zip(states, own, strict=True):
-                    view.copy_(state[name])
-                    state[name] = view
-            self._moments = (whole, views)
-        return whole
+        return steps
 
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it into profiler marks, half its cost
+
+
+class _Whole:
+    """The state of all parameters in one tensor each, of which each parameter's own state holds views."""
+
+    def __init__(self, flat: Flat, states: list[Any]) -> None:
+        self.states = states
+        self.counts = torch.stack([state["step"] for state in states])
+        self.steps = list(self.counts.unbind(0))
+        self.moments = [torch.zeros_like(flat.values) for _ in MOMENTS]
+        views = [flat.parts(moment) for moment in self.moments]
+        self.views = list(zip(self.steps, *views, strict=True))
+        for state, (step, *own) in zip(states, self.views, strict=True):
+            for name, view in zip(MOMENTS, own, strict=True):
+                view.copy_(state[name])
+                state[name] = view
+            state["step"] = step
+
+    @classmethod
+    def of(cls, flat: Flat, states: list[Any]) -> _Whole | None:
+        """None where the parameters have taken different numbers of steps."""
+        counts = torch.stack([state["step"] for state in states])
+        return cls(flat, states) if bool((counts == counts[0]).all()) else None
+
+    def holds(self, state: dict[Any, Any]) -> bool:
+        """Whether nobody put other tensors in place of the views."""
+        own = self.states
+        return (
+            len(state) == len(own)
+            and all(map(is_, state.values(), own))
+            and all(
+                [
+                    s["step"] is step and s["exp_avg"] is first and s["exp_avg_sq"] is second
+                    for s, (step, first, second) in zip(own, self.views, strict=True)
+                ]
+            )
+        )
 
 
 def _step(group: dict[str, Any], params: Any, gradients: Any, first: Any, second: Any, steps: Any) -> None:

@@ -184,15 +184,13 @@ class Optimizer:
         if flat is None or not flat.holds:
             self.zero_grad()
             loss.backward()
-        elif isinstance(loss, Tensor):
+            return
+        if isinstance(loss, Tensor):
             self.zero_grad()
-            loss.backward()
-            flat.gather()
         else:
             flat.clear()
-            loss.backward()
-            if not flat.full:
-                flat.gather()
+        loss.backward()
+        flat.gather()
 
     def gradients(self) -> dict[str, Tensor]:
         """Parameter name → its gradient, for those that have one. Writing into them changes the step."""

@@ -10,6 +10,8 @@ from torch import Tensor
 from uniarena.batch import Batch, Tree, tree_map
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio, clip_fraction, surrogate, value_loss
 from uniarena.ops.statistics import Metrics, masked_mean
+from uniarena.optim import Derived
+from uniarena.values.actor_critic_backprop import Weights, actor_critic_backprop
 
 
 class PolicyLoss:
@@ -23,9 +25,14 @@ class PolicyLoss:
         self.learner, self.cfg = learner, learner.cfg
         self.atoms = learner.cfg.ratio == "atom"
         self.old = "atom_log_prob" if self.atoms else "log_prob"
+        self._by_hand = None if self.atoms else actor_critic_backprop(learner.model)
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Policy and value together."""
+    def __call__(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
+        """Policy and value together; the derivatives of plain networks are written down by hand."""
+        if self._by_hand is not None and self._by_hand.takes(batch):
+            learner = self.learner
+            weights = Weights(learner.clip_range, learner.ent_coef, learner.kl_coef)
+            return self._by_hand.loss(batch, batch[self.old], self.cfg, weights)
         out = self.out(batch)
         policy, metrics = self.policy(out.dist, batch)
         value, own = self.value(out.value, batch)

@@ -21,6 +21,7 @@ from uniarena.learners.on_policy.entropy import EntropyBonus
 from uniarena.learners.on_policy.loss import PolicyLoss
 from uniarena.learners.on_policy.natural import NaturalStep
 from uniarena.learners.on_policy.slots import Minibatches, build_advantage
+from uniarena.nets.inference import set_mode
 from uniarena.nets.return_scale import scale_values
 from uniarena.ops.returns import known_successors, next_values, trace_ends
 from uniarena.ops.statistics import (
@@ -81,7 +82,7 @@ class PolicyGradient(Learner):
     def update(self, rollout: Rollout) -> Update:
         rows, summary = self.targets(rollout)
         states = self.minibatches.states_before(self.model, rollout)
-        self.train()
+        set_mode(self, True)
         found = self._epochs(rows, states) if self._natural is None else self._natural(rows, states)
         adaptive = self.optimizer if self._natural is None else self._natural.value_optimizer
         rates = {"learning_rate": adaptive.lr, "ent_coef": self.ent_coef}
@@ -113,7 +114,7 @@ class PolicyGradient(Learner):
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> tuple[Batch, Metrics]:
         """What the loss needs of the [T, B] rows, with advantage and value target; and metrics of them."""
-        self.eval()
+        set_mode(self, False)
         rows = rollout.rows.require(*self.records)
         value, next_value = next_values(self.model.value, rollout)
         discount = rows.get("discount")
