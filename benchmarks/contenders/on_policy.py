@@ -48,7 +48,9 @@ def column(work: Work, first: int, last: int, made: list[Stopwatch]) -> Callable
     return make
 
 
-def batch(work: Work, first: int, last: int, made: list[VectorStopwatch]) -> Callable[[], gym.vector.VectorEnv]:
+def batch(
+    work: Work, first: int, last: int, made: list[VectorStopwatch]
+) -> Callable[[], gym.vector.VectorEnv]:
     """A maker of all environments as one object."""
 
     def make() -> gym.vector.VectorEnv:

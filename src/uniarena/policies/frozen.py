@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -73,6 +76,23 @@ class FrozenPolicy:
         mask = obs.get(MASK) if isinstance(obs, dict) else None
         return self.head.sample(params, noise, mask, generator), state
 
+    def on_arrays(self, rows: int) -> Callable[[Any, Any], Any] | None:
+        """What `sample` gives, from arrays of `rows` observations and one step of noise to a fresh array of actions; None
+        where it is not that simple. Valid until parameters are given other memory.
+        """
+        pick = getattr(self.head, "pick_array", None)
+        flat = self._flat
+        if (
+            flat is None
+            or pick is None
+            or self._input
+            or self._encoder is not None
+            or self._output is not None
+        ):
+            return None
+        run = flat.arrays(rows)
+        return None if run is None else lambda obs, noise: pick(run(obs), noise)
+
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
     ) -> tuple[Tree, Tree | None]:
@@ -95,6 +115,7 @@ class FrozenPolicy:
             `[N]` or `[T, B]`.
         """
         parts = []
+        flat = self._flat is not None and is_first is None
         shape = (len(tree_leaves(action)[0]),) if is_first is None else is_first.shape
         width = 1 if len(shape) == 1 else shape[1]
         with eval_mode(self.network):
@@ -102,8 +123,7 @@ class FrozenPolicy:
                 rows = slice(start, start + max(1, MAX_ROWS // width))
                 part, first = _rows(obs, rows), _rows(is_first, rows)
                 before = state if len(shape) > 1 else _rows(state, rows)
-                inputs = part if self.normalizer is None else self.normalizer(part)
-                params, after = self.network.params(inputs, before, first)
+                params, after = (self.params if flat else self._plainly)(part, before, first)
                 state = after if len(shape) > 1 else state
                 mask = part.get(MASK) if isinstance(part, dict) else None
                 parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
@@ -133,9 +153,11 @@ class FrozenPolicy:
         return out, None
 
     def _slow(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
-        inputs = obs if self.normalizer is None else self.normalizer(obs)
         with eval_mode(self.network):
-            return self.network.params(inputs, state, is_first)
+            return self._plainly(obs, state, is_first)
+
+    def _plainly(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
+        return self.network.params(obs if self.normalizer is None else self.normalizer(obs), state, is_first)
 
 
 def _rows(tree: Tree | None, rows: slice) -> Tree | None:
