@@ -50,7 +50,7 @@ class Actor:
         return self.explorer.chunk_act(self.policy, obs, state, is_first, noise, generator)
 
     def on_arrays(self, obs: Tree, noise: Tree | None) -> Callable[[Any, int], Any] | None:
-        """`act` for one chunk without memory, from arrays: (observations `[B, D]`, step t) → a new array of actions; None
+        """`act` for one chunk without memory, on arrays: (observations `[B, D]`, step t) → actions in new memory; None
         where it takes more than that.
 
         Args:

@@ -117,8 +117,8 @@ class Explorer(ABC):
     def on_arrays(
         self, policy: FrozenPolicy, rows: int, noise: Tree | None
     ) -> Callable[[Any, Any], Any] | None:
-        """`chunk_act` for a chunk with this `noise`, from arrays of `rows` observations and one step of noise to an array
-        of actions; None where it is not that simple.
+        """`chunk_act` for a chunk with this `noise`, on arrays: (observations of `rows` columns, one step of noise) →
+        actions; None where it is not that simple.
         """
         return None
 

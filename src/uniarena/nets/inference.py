@@ -116,7 +116,7 @@ class FlatMLP:
         plan = None
         if self._cpu and rows * largest <= _SMALL:
             pairs = zip(layers, (*out, None), strict=True)
-            plan = [_ArrayLayer(*own, acts, into) for (_, _, acts, own), into in pairs]
+            plan = [_ArrayLayer(own[0], own[1], acts, into) for (_, _, acts, own), into in pairs]
         kept = self._kept[rows] = _Kept(out, scaled, plan)
         return kept
 
@@ -220,3 +220,19 @@ def set_mode(module: nn.Module, training: bool) -> None:
                 )
             else:
                 part.train(training)
+
+
+def hooks_of(module: nn.Module, leave_out: nn.Module | None = None) -> list[dict[int, Any]]:
+    """Where hooks on a module's parts are kept, all but those of one part: the dicts fill when hooks come."""
+    outside = set() if leave_out is None else set(leave_out.modules())
+    return [
+        hooks
+        for part in module.modules()
+        if part not in outside
+        for hooks in (
+            part._forward_hooks,
+            part._forward_pre_hooks,
+            part._backward_hooks,
+            part._backward_pre_hooks,
+        )
+    ]

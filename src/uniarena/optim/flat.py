@@ -6,8 +6,8 @@ and values of parameters and of their gradients stay as they were: each is a vie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import is_
+from collections.abc import Iterable, Sequence
+from operator import attrgetter, is_
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,17 @@ LARGEST = 2**20
 
 _ALIGNED = 16
 """Parts begin at multiples of so many numbers (64 bytes), as memory of their own would."""
+
+
+_trained = attrgetter("requires_grad")
+
+
+class Gradients(dict[str, Tensor]):
+    """Name → gradient, all of them parts of `whole`, `[M]`, which is 0 elsewhere."""
+
+    def __init__(self, named: Iterable[tuple[str, Tensor]], whole: Tensor) -> None:
+        super().__init__(named)
+        self.whole = whole
 
 
 class Flat:
@@ -46,7 +57,7 @@ class Flat:
             parameter.data = part
         self._views = self.parts(self.gradient)
         self._places = [parameter.data_ptr() for parameter in parameters]
-        self.named = dict(zip(names, self._views, strict=True))
+        self.named = Gradients(zip(names, self._views, strict=True), self.gradient)
 
     @staticmethod
     def fits(parameters: Sequence[nn.Parameter]) -> bool:
@@ -72,7 +83,7 @@ class Flat:
     def holds(self) -> bool:
         """Whether all parameters still lie here and are to be trained."""
         places = [parameter.data_ptr() for parameter in self.parameters]
-        return places == self._places and all([parameter.requires_grad for parameter in self.parameters])
+        return places == self._places and all(map(_trained, self.parameters))
 
     @property
     def full(self) -> bool:
@@ -88,7 +99,7 @@ class Flat:
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Gradients that autograd left elsewhere are moved here, unless a parameter has none; those of 0 since `clear` stay."""
+        """Gradients that autograd left elsewhere are moved here, unless a parameter has none."""
         own = [parameter.grad for parameter in self.parameters]
         if all(map(is_, own, self._views)):
             return

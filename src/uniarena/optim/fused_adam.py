@@ -14,7 +14,6 @@ from torch import Tensor
 
 from uniarena.optim.flat import Flat
 
-
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -51,8 +50,8 @@ class FusedAdam(torch.optim.Adam):
             if not all(states):
                 return super().step()
             steps = self._counted(index, states)
-            moments = ([state[name] for state in states] for name in MOMENTS)
-            _step(group, params, [p.grad for p in params], *moments, steps)
+            first, second = ([state[name] for state in states] for name in MOMENTS)
+            _step(group, params, [p.grad for p in params], first, second, steps)
         return None
 
     def _flat_step(self) -> bool:
@@ -113,16 +112,12 @@ class _Whole:
     def holds(self, state: dict[Any, Any]) -> bool:
         """Whether nobody put other tensors in place of the views."""
         own = self.states
-        return (
-            len(state) == len(own)
-            and all(map(is_, state.values(), own))
-            and all(
-                [
-                    s["step"] is step and s["exp_avg"] is first and s["exp_avg_sq"] is second
-                    for s, (step, first, second) in zip(own, self.views, strict=True)
-                ]
-            )
-        )
+        if len(state) != len(own) or not all(map(is_, state.values(), own)):
+            return False
+        for each, (step, first, second) in zip(own, self.views, strict=True):
+            if each["step"] is not step or each["exp_avg"] is not first or each["exp_avg_sq"] is not second:
+                return False
+        return True
 
 
 def _step(group: dict[str, Any], params: Any, gradients: Any, first: Any, second: Any, steps: Any) -> None:

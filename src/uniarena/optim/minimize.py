@@ -14,7 +14,7 @@ from uniarena.batch import Batch, tree_paths
 from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
 from uniarena.optim.accumulation import cut, joined
-from uniarena.optim.clipping import Bound, check_parts
+from uniarena.optim.clipping import Bound, check_parts, global_norm
 from uniarena.optim.optimizer import Optimizer
 
 
@@ -125,34 +125,34 @@ class Minimize:
         drawn = self.rng.get_state() if sharp and self.rng is not None else None
         metrics = _backward(loss_fn, batch, optimizer)
         gradients = optimizer.gradients()
-        norm, good = optimizer.norm(gradients), True
+        norm, good = global_norm(gradients), True
         size = float(norm)
         metrics["grad_norm"] = norm
         if not (math.isfinite(size) and math.isfinite(float(metrics["loss"]))):
             good = False
             if not self._mended(_fault(metrics, gradients, batch), gradients, optimizer):
                 return metrics
-            size = float(optimizer.norm(gradients))
+            size = float(global_norm(gradients))
         if sharp and size > 0.0:
             if drawn is not None:
                 self.rng.set_state(drawn)  # type: ignore[union-attr]
-            with optimizer.climbed(optimizer.norm(gradients)):
+            with optimizer.climbed(global_norm(gradients)):
                 above = _backward(loss_fn, batch, optimizer)
             gradients = optimizer.gradients()
-            size = float(optimizer.norm(gradients))
+            size = float(global_norm(gradients))
             if not math.isfinite(size):
-                good, above["grad_norm"] = False, optimizer.norm(gradients)
+                good, above["grad_norm"] = False, global_norm(gradients)
                 if not self._mended(_fault(above, gradients, batch), gradients, optimizer):
                     return metrics
-                size = float(optimizer.norm(gradients))
+                size = float(global_norm(gradients))
         if self.hook is not None:
             self.hook(LearnStep(dict(gradients), optimizer))
-            size = float(optimizer.norm(gradients))
+            size = float(global_norm(gradients))
             if not math.isfinite(size):
                 good = False
                 if not self._mended(_bad_gradient(gradients, " after on_learn_step"), gradients, optimizer):
                     return metrics
-                size = float(optimizer.norm(gradients))
+                size = float(global_norm(gradients))
         optimizer.clip(gradients, size, self.max_grad_norm)
         optimizer.step()
         if good and self.bad_steps:

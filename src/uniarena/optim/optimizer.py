@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim.clipping import Bound, Clipping, global_norm
+from uniarena.optim.clipping import Bound, Clipping
 from uniarena.optim.flat import Flat
 from uniarena.optim.fused_adam import FusedAdam
 from uniarena.optim.schedules import (
@@ -169,11 +169,6 @@ class Optimizer:
         for group in self.torch.param_groups:
             group["lr"] = lr
 
-    def zero_grad(self) -> None:
-        """Drop the gradients; backward then hands its own buffers over instead of adding to old ones."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
     def backward(self, loss: Any) -> None:
         """The gradients of a loss in place of those that are there.
 
@@ -182,11 +177,11 @@ class Optimizer:
         """
         flat = self._flat
         if flat is None or not flat.holds:
-            self.zero_grad()
+            self._drop_gradients()
             loss.backward()
             return
         if isinstance(loss, Tensor):
-            self.zero_grad()
+            self._drop_gradients()
         else:
             flat.clear()
         loss.backward()
@@ -199,12 +194,10 @@ class Optimizer:
         pairs = zip(self.names, self.parameters, strict=True)
         return {name: parameter.grad for name, parameter in pairs if parameter.grad is not None}
 
-    def norm(self, gradients: dict[str, Tensor]) -> Tensor:
-        """L2 norm of what `gradients` gave, 0-d."""
-        flat = self._flat
-        if flat is not None and gradients is flat.named:
-            return torch.linalg.vector_norm(flat.gradient)
-        return global_norm(gradients)
+    def _drop_gradients(self) -> None:
+        """Backward then hands its own memory over instead of adding to old gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def climbed(self, norm: Tensor) -> AbstractContextManager[None]:
         """See `SharpnessAware.climbed`; only where there is one."""
@@ -216,8 +209,6 @@ class Optimizer:
         weights = (
             dict(zip(self.names, self.parameters, strict=True)) if self._clipping.needs_weights else None
         )
-        if self._flat is not None and gradients is self._flat.named and self._clipping.uniform(bound):
-            gradients = {"": self._flat.gradient}
         self._clipping(gradients, size, bound, weights)
 
     def step(self) -> None:

@@ -77,8 +77,8 @@ class FrozenPolicy:
         return self.head.sample(params, noise, mask, generator), state
 
     def on_arrays(self, rows: int) -> Callable[[Any, Any], Any] | None:
-        """What `sample` gives, from arrays of `rows` observations and one step of noise to a fresh array of actions; None
-        where it is not that simple. Valid until parameters are given other memory.
+        """`sample` on arrays: (`rows` observations, a step of noise) → actions in new memory; None where it is not that
+        simple. Valid until parameters are given other memory.
         """
         pick = getattr(self.head, "pick_array", None)
         flat = self._flat

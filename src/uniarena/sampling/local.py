@@ -192,7 +192,7 @@ class LocalSampler:
     def _step(
         self, chunk: _Chunk, actor: Actor, noise: Tree | None
     ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
-        """Fill every row → ends (t, Final, state), states before each row where asked for, user figures, what was lost."""
+        """Fill every row → ends (t, Final, state), states before rows where asked for, user figures, what was lost."""
         env, generator, tensor = self.env, self.generator, chunk.tensor
         act = self._across(actor) if self.crosses else actor.act
         # around the policy alone: an environment may have networks of its own to train

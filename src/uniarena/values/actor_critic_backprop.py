@@ -6,7 +6,6 @@ has a model that somebody looks into: a hook on a part or a parameter, a frozen 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from uniarena.batch import Batch, Tree
 from uniarena.envs.spaces import MASK
 from uniarena.nets.array_backprop import ArrayBackprop, array_backprop_of
 from uniarena.nets.encoders import Encoder
+from uniarena.nets.inference import hooks_of
 from uniarena.nets.leaves import Keys, leaf_at
 from uniarena.nets.return_scale import ScaledLinear
 from uniarena.nets.tower import Tower
@@ -64,12 +64,8 @@ class ActorCriticBackprop:
     ) -> None:
         self._model, self._policy, self._value, self._head = model, policy, value, head
         self._keys, self._scale = keys, scale
-        # the dicts themselves: they stay the same when hooks come and go
-        self._hooks = [
-            hooks
-            for part in _parts(model)
-            for hooks in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)
-        ]
+        # what a hook on the normaliser sees is the same either way
+        self._hooks = hooks_of(model, leave_out=model.normalizer)
 
     def takes(self, batch: Batch) -> bool:
         """Whether it can stand for the usual loss on this minibatch."""
@@ -107,13 +103,13 @@ class ActorCriticBackprop:
             self._value.backward_arrays()
 
         figures = (total, rows.loss, entropy, rows.clip_fraction, rows.clamped_fraction, rows.kl, own_loss)
-        metrics = dict(zip(NAMES, torch.tensor(figures).unbind(), strict=True))
+        metrics = dict(zip(NAMES, torch.tensor(figures, dtype=torch.float32).unbind(), strict=True))
         return Derived(metrics.pop("loss"), backward), metrics
 
     def _value_part(self, raw: np.ndarray, batch: Batch, cfg: Any) -> tuple[float, np.ndarray]:
         """The value's loss in units of the deviation of returns, and its gradient on the network's own output."""
-        target, bound = batch.target.numpy(), cfg.value_clip
-        old = None if bound is None else batch.value.numpy()
+        bound, target = cfg.value_clip, batch.target.numpy()
+        old: Any = None if bound is None else batch.value.numpy()
         if self._scale is None:
             return value_rows(raw, target, old, bound, cfg.value_loss)
         mean, std = float(self._scale.mean), float(self._scale.std)
@@ -135,10 +131,11 @@ def actor_critic_backprop(model: Any) -> ActorCriticBackprop | None:
     """The hand-written loss of a model; None where it is more than two MLPs on one flat observation."""
     if type(model) is not Model or type(model.policy) is not Policy:
         return None
-    network, head = model.policy.network, array_head_of(model.policy.head)
+    network: Any = model.policy.network
+    head, net = array_head_of(model.policy.head), model.value_net
     if head is None or type(network) is not TowerNetwork or not _plain(network.encoder):
         return None
-    critic, net = network.critic, model.value_net
+    critic: Any = network.critic
     if critic is None:
         if type(net) is not ValueNet or not net.squeeze or type(net.body) is not nn.Sequential:
             return None
@@ -162,13 +159,7 @@ def _passes(tower: Any) -> ArrayBackprop | None:
         return None
     output: Any = tower.output
     if type(output) is ScaledLinear:
-        inner = nn.Linear(*reversed(output.weight.shape), device="meta")
+        inner = nn.Linear(output.weight.shape[1], output.weight.shape[0], device="meta")
         inner.weight, inner.bias = output.weight, output.bias
         output = inner
     return array_backprop_of(nn.Sequential(tower.torso, output))
-
-
-def _parts(model: Model) -> Iterator[nn.Module]:
-    """All parts but the observations' normaliser, whose result is the same whoever looks at it."""
-    inside = set() if model.normalizer is None else set(model.normalizer.modules())
-    return (part for part in model.modules() if part not in inside)

@@ -32,6 +32,7 @@ from uniarena.ops.statistics import (
     standardize,
 )
 from uniarena.optim import Minimize, build_optimizer
+from uniarena.values.frozen import FrozenValue
 
 
 class PolicyGradient(Learner):
@@ -59,7 +60,7 @@ class PolicyGradient(Learner):
         self.constraint, self.entropy = PolicyConstraint(cfg), EntropyBonus(cfg, _head(model))
         self.ent_coef_optimizer = self.entropy.optimizer
         self.advantage, self.minibatches = build_advantage(cfg), Minibatches(cfg, rng)
-        self.loss = PolicyLoss(self)
+        self.loss, self.value = PolicyLoss(self), FrozenValue(model)
         self._natural: NaturalStep | None = None
         if cfg.policy_step == "natural":
             self._natural = NaturalStep(self)
@@ -116,7 +117,7 @@ class PolicyGradient(Learner):
         """What the loss needs of the [T, B] rows, with advantage and value target; and metrics of them."""
         set_mode(self, False)
         rows = rollout.rows.require(*self.records)
-        value, next_value = next_values(self.model.value, rollout)
+        value, next_value = next_values(self.value, rollout)
         discount = rows.get("discount")
         if discount is None:
             discount = self.cfg.gamma * (~rows.terminated).to(value.dtype)
