@@ -29,7 +29,7 @@ _MAX_BATCH_SIZES = 4
 """Batch sizes whose buffers are kept; acting knows one or two."""
 
 
-_SMALL = 2**16
+_SMALL = 2**17
 """Multiplications of a product up to which NumPy's call is the shorter one (and does not call further threads)."""
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.envs.spaces import MASK
 from uniarena.nets.encoders import Encoder
+from uniarena.nets.flat_image import FlatImage, flatten_image
 from uniarena.nets.inference import FlatMLP, eval_mode, flatten
 from uniarena.nets.leaves import Keys, leaf_at
 from uniarena.nets.normalizer import ObservationNormalizer
@@ -46,6 +47,7 @@ class FrozenPolicy:
         self._flat: FlatMLP | None = None
         self._input: Keys | None = None  # the one leaf that the flat form takes, normaliser included
         self._encoder: Encoder | None = None  # or what comes before it
+        self._image: FlatImage | None = None  # and its own flat form
         self._output: nn.Linear | None = None  # the layer after it, where its own output is wanted too
         if isinstance(network, TowerNetwork):
             actor = network.actor
@@ -56,6 +58,7 @@ class FrozenPolicy:
                 self._input = network.encoder.keys[0]
             else:
                 self._flat, self._encoder = flatten(layers), network.encoder
+                self._image = flatten_image(network.encoder)
 
     def noise(self, steps: int, columns: int, generator: Generator) -> Tree | None:
         """All the noise of a chunk in one draw, `[T, B, ...]`; None where its size is not fixed."""
@@ -145,8 +148,12 @@ class FrozenPolicy:
             if x.dtype is not torch.float32:
                 x = x.float()
         else:
-            with eval_mode(self._encoder):
-                x = self._encoder(obs if self.normalizer is None else self.normalizer(obs))
+            inputs = obs if self.normalizer is None else self.normalizer(obs)
+            if self._image is not None:
+                x = self._image(leaf_at(inputs, self._image.keys))
+            else:
+                with eval_mode(self._encoder):
+                    x = self._encoder(inputs)
         out = flat(x)
         if self._output is not None:
             out = torch.cat([self._output(out), out], dim=-1)
