@@ -135,8 +135,11 @@ class _ArrayLayer:
     def __init__(self, weight: Any, bias: Any, activations: list[Any], out: Tensor | None) -> None:
         self.weight, self.bias = weight, bias
         self.out = None if out is None else out.numpy()
-        self.tanh = activations == [tanh_]
-        self.others = [] if self.tanh else activations
+        self.tanh, self.relu = activations == [tanh_], activations == [torch.relu_]
+        self.others = [] if self.tanh or self.relu else activations
+
+
+_ZERO = np.zeros((), np.float32)
 
 
 def _run(plan: list[_ArrayLayer], x: Any) -> Any:
@@ -145,6 +148,8 @@ def _run(plan: list[_ArrayLayer], x: Any) -> Any:
         np.add(x, layer.bias, x)
         if layer.tanh:
             np.tanh(x, x)
+        elif layer.relu:
+            np.maximum(x, _ZERO, x)
         for activation in layer.others:
             x = activation(torch.from_numpy(x)).numpy()
     return x

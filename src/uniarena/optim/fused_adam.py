@@ -6,6 +6,7 @@ device, profiler marks. The numbers, and the state that is saved, are the same.
 
 from __future__ import annotations
 
+from inspect import unwrap
 from operator import is_
 from typing import Any
 
@@ -24,6 +25,13 @@ class FusedAdam(torch.optim.Adam):
         flat: the parameters in one memory; a step is then one of one tensor. None: each by itself.
     """
 
+    # torch wraps these so that its compiler leaves them alone, and loads the compiler at the first call of one: seconds
+    # and megabytes that most runs have no use for
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    state_dict = unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
     def __init__(
         self,
         params: Any,
@@ -39,20 +47,26 @@ class FusedAdam(torch.optim.Adam):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """One step. The first one, and any with a closure or hooks, is torch's own."""
+        """One step. Any with a closure or hooks is torch's own."""
         if closure is not None or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
             return super().step(closure)
         if self._flat_step():
             return None
         for index, group in enumerate(self.param_groups):
             params = [p for p in group["params"] if p.grad is not None]
-            states = [self.state[p] for p in params]
-            if not all(states):
-                return super().step()
+            states = [self.state[p] or self._begun(p) for p in params]
             steps = self._counted(index, states)
             first, second = ([state[name] for state in states] for name in MOMENTS)
             _step(group, params, [p.grad for p in params], first, second, steps)
         return None
+
+    def _begun(self, parameter: Tensor) -> Any:
+        """The state before the first step, as torch makes it. Its own first step would load its compiler."""
+        own = self.state[parameter]
+        own["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        for name in MOMENTS:
+            own[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return own
 
     def _flat_step(self) -> bool:
         """One step of all parameters as one tensor; False: they are not, or have taken different numbers of steps."""
