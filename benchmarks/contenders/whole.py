@@ -1,6 +1,6 @@
 """A whole process: 10,240 steps of PPO on CartPole with 8 environments, from its imports to its last figure.
 
-    python whole.py sb3|uniarena [first]      # first: end with the first update
+python whole.py sb3|uniarena [first]      # first: end with the first update
 """
 
 from __future__ import annotations
