@@ -149,7 +149,7 @@ def _run(plan: list[_ArrayLayer], x: Any) -> Any:
         if layer.tanh:
             np.tanh(x, x)
         elif layer.relu:
-            np.maximum(x, _ZERO, x)
+            np.maximum(x, _ZERO, out=x)
         for activation in layer.others:
             x = activation(torch.from_numpy(x)).numpy()
     return x
