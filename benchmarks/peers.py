@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PINS = ["torch==2.13.0", "stable-baselines3==2.9.2", "skrl==2.1.1"]
 SHOWN = ("torch", "numpy", "gymnasium", "mujoco", "stable_baselines3", "skrl")
-FLOOR = "floor"
+FLOOR, UPDATES = "floor", "updates"
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class Line:
 
     Attributes:
         task: as the contenders know it.
-        first, last, last_quick: environment steps between which the time is taken.
+        first, last, last_quick: steps of all environments together between which the time is taken; whole rollouts.
         targets: contender → how many times as fast UniArena has to be.
-        contenders: who runs beside it; `floor` is what no arrangement of the rest can beat.
+        contenders: who runs beside it; `floor` is what no arrangement of the rest can beat, `updates` our own updates
+            alone on a rollout that is there.
     """
 
     task: str
@@ -62,11 +63,17 @@ class Line:
 
 
 SAC = ("uniarena", "sb3", "skrl", FLOOR)
+PPO = ("uniarena", "sb3", UPDATES)
 SUITES = {
     "off-policy": [
         Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.3}, SAC),
         Line("sac-halfcheetah", 2, 250, 900, 450, {"sb3": 1.4}, SAC),
-        Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 3.0}),
+        Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 4.0}),
+    ],
+    "on-policy": [
+        Line("ppo-cartpole", 1, 256, 4096, 1536, {"sb3": 2.7}, PPO),
+        Line("ppo-cartpole-64", 1, 64, 1344, 384, {"sb3": 2.2, UPDATES: 0.8}, PPO),
+        Line("ppo-halfcheetah", 1, 256, 1280, 768, {}, PPO),
     ],
 }
 

@@ -123,7 +123,7 @@ def main() -> None:
         "close_environment_at_exit": False,
     }
     SequentialTrainer(env=env, agents=agent, cfg=cfg).train()
-    watch.report()
+    watch.watch.report()
 
 
 if __name__ == "__main__":

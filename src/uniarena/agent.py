@@ -242,13 +242,9 @@ class Agent:
         count = len(tree_leaves(tree)[0])
         if state is None:
             state = self.actor.initial_state(count)
-        first = (
-            torch.zeros(count, dtype=torch.bool)
-            if is_first is None
-            else torch.as_tensor(is_first).reshape(count)
-        )
+        first = torch.zeros(count, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first)
         action, new_state = self.actor.pick(
-            tree, state, first.to(self.device), deterministic, self.streams.torch("agent")
+            tree, state, first.reshape(count).to(self.device), deterministic, self.streams.torch("agent")
         )
         action = self.action_map(tree_map(lambda leaf: leaf.cpu().numpy(), action))
         if not batched:

@@ -205,13 +205,15 @@ class Batch:
         count = self.shape[0]
         parts = max(1, -(-count // size))
         bounds = [count * k // parts for k in range(parts + 1)]
+        sizes = [stop - start for start, stop in itertools.pairwise(bounds)]
         device = tree_leaves(next(iter(self._fields.values())))[0].device
         for _ in range(epochs):
             order = torch.randperm(count, generator=generator, device=generator.device).to(device)
             rows = self._rows(lambda leaf, order=order: leaf.index_select(0, order), count)  # type: ignore[misc]
-            for start, stop in itertools.pairwise(bounds):
-                if stop > start:
-                    yield rows._rows(lambda leaf, a=start, b=stop: leaf[a:b], stop - start)  # type: ignore[misc]
+            pieces = zip(*(leaf.split(sizes) for leaf in tree_leaves(rows._fields)), strict=True)
+            for own, size in zip(pieces, sizes, strict=True):
+                if size:
+                    yield Batch._trusted((size, *self.shape[1:]), tree_unflatten(rows._fields, own))
 
     def sequences(self, length: int) -> Batch:
         """[T, B] → [length, N] time-major pieces, N = B · ⌈T / length⌉; a short last one is padded with `valid=False`.

@@ -133,6 +133,17 @@ def test_small_networks_get_one_thread_and_the_run_says_so(
     assert torch.get_num_threads() == 2 and "2 torch threads" in caplog.text
 
 
+def test_a_resumed_run_takes_the_threads_that_it_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # B93
+    config = {"environment": {"id": "CartPole-v1"}, "learner": SHORT}
+    limits = ["training.total_timesteps=8", "training.n_eval_episodes=1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    uniarena.train(config, limits, run_dir=tmp_path / "run", quiet=True)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    torch.set_num_threads(1)
+    uniarena.resume(tmp_path / "run", ["training.total_timesteps=128"], quiet=True)
+    assert torch.get_num_threads() == 2
+
+
 @pytest.mark.parametrize(
     ("spec", "policy", "one"),
     [

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 COMMANDS = [
@@ -68,3 +70,23 @@ def test_the_module_and_the_console_script_are_the_same(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert {"a2c", "ppo"} <= set(done.stdout.split())
     assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_run_loads_no_compiler(tmp_path: Path) -> None:
+    """torch's own is seconds and some 70 MB, and comes with the first call of most methods of its optimisers."""
+    program = f"""
+import sys, uniarena
+config = {{"environment": "CartPole-v1", "learner": {{"type": "ppo", "n_steps": 64}}, "training": {{
+    "total_timesteps": 128, "n_eval_episodes": 1}}}}
+uniarena.train(config, run_dir={str(tmp_path / "run")!r}, quiet=True)
+assert not [name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules]
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from torch import nn
 
+from uniarena.nets.encoders import EncoderConfig, build_encoder
+from uniarena.nets.flat_image import flatten_image
 from uniarena.nets.inference import FlatMLP, eval_mode, flatten
 from uniarena.nets.mlp import ACTIVATIONS, MLP
 from uniarena.nets.normalizer import ObservationNormalizer
@@ -118,3 +122,58 @@ def test_eval_mode_restores_every_submodule():
     with eval_mode(module):
         assert not any(part.training for part in module.modules())
     assert module.training and module[0].training and not module[1].training and not module[1][0].training
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_architectures(seed):
+    """Widths, depths, activations, rows and normalisers at random: the flat form is the module's within 1e-6."""
+    draw = random.Random(seed)
+    activation, layers = draw.choice(list(ACTIVATIONS)), draw.randint(0, 3)
+    width, hidden = draw.randint(1, 40), [draw.randint(1, 300) for _ in range(layers)]
+    torch.manual_seed(seed)
+    module = MLP(width, hidden, activation, draw.choice([None, 1, 7]) if layers else 3)
+    own = normalizer(width) if draw.random() < 0.5 else None
+    flat = flatten(module, own)
+    assert flat is not None
+    for rows in (draw.randint(1, 64), draw.choice([256, 1000])):
+        x = torch.randn(rows, width)
+        with torch.no_grad():
+            expected = module(x if own is None else own(x))
+            torch.testing.assert_close(flat(x), expected, rtol=1e-6, atol=1e-6)
+        run = flat.arrays(rows)
+        if run is not None:
+            assert own is None and run(x.numpy()) == pytest.approx(expected.numpy(), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("network", ["nature_cnn", "minatar_cnn"])
+@pytest.mark.parametrize("layout", ["hwc", "chw"])
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_a_standard_cnn_s_flat_form_equals_the_module(network, layout, kind):
+    side = 44 if network == "nature_cnn" else 10
+    shape = (side, side + 1, 3) if layout == "hwc" else (3, side, side + 1)
+    space = spaces.Box(0, 255, shape, kind)
+    torch.manual_seed(0)
+    encoder = build_encoder(space, EncoderConfig(network=network, layout=layout))
+    flat = flatten_image(encoder)
+    x = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (5, *shape)).astype(kind))
+    given = x.clone()
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(flat(x), encoder(x), rtol=1e-6, atol=1e-6)
+            encoder.parts[0].network.linear.bias.add_(0.5)  # a step of an optimiser
+    assert torch.equal(x, given)
+    encoder.parts[0].network.linear.weight.data = encoder.parts[0].network.linear.weight.data * 2.0
+    with torch.no_grad():
+        torch.testing.assert_close(flat(x), encoder(x), rtol=1e-6, atol=1e-6)
+    seen = []
+    encoder.parts[0].network.convolutions[0].register_forward_hook(lambda *_: seen.append(1))
+    with torch.no_grad():
+        flat(x)
+    assert seen == [1]
+
+
+def test_other_encoders_are_left_to_the_module():
+    image = spaces.Box(0, 255, (10, 10, 3), np.uint8)
+    assert flatten_image(build_encoder(image, EncoderConfig(network="impala_cnn", layout="hwc"))) is None
+    two = spaces.Dict({"a": image, "b": spaces.Box(-1, 1, (2,))})
+    assert flatten_image(build_encoder(two, EncoderConfig(layout="hwc"))) is None

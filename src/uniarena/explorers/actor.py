@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,22 @@ class Actor:
             noise: this step's part of what `noise` drew; None: drawn from `generator`.
         """
         return self.explorer.chunk_act(self.policy, obs, state, is_first, noise, generator)
+
+    def on_arrays(self, obs: Tree, noise: Tree | None) -> Callable[[Any, int], Any] | None:
+        """`act` for one chunk without memory, on arrays: (observations `[B, D]`, step t) → actions in new memory; None
+        where it takes more than that.
+
+        Args:
+            obs: where the chunk's observations go, `[T + 1, B, D]`.
+            noise: what `noise` drew for it.
+        """
+        one = isinstance(obs, Tensor) and obs.dim() == 3 and obs.dtype == torch.float32
+        if not one or not isinstance(noise, Tensor) or noise.device.type != "cpu":
+            return None
+        find = getattr(self.policy, "on_arrays", None)  # policies of other families have none
+        pick = None if find is None else self.explorer.on_arrays(self.policy, obs.shape[1], noise)
+        drawn = noise.numpy()
+        return None if pick is None else lambda row, t: pick(row, drawn[t])
 
     def pick(
         self,

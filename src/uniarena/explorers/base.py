@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -112,6 +113,14 @@ class Explorer(ABC):
         if warm is None:
             return random, state
         return tree_map(lambda a, b: torch.where(_like(warm, a), a, b), random, own), state
+
+    def on_arrays(
+        self, policy: FrozenPolicy, rows: int, noise: Tree | None
+    ) -> Callable[[Any, Any], Any] | None:
+        """`chunk_act` for a chunk with this `noise`, on arrays: (observations of `rows` columns, one step of noise) →
+        actions; None where it is not that simple.
+        """
+        return None
 
     # -- what a subclass implements -------------------------------------------------------------------------
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -89,6 +90,26 @@ class EpsilonGreedy(Explorer):
         q, state = policy.params(obs, state, is_first)
         random = legal_choice(noise, q.shape[-1], mask)
         return torch.where(noise < 1.0, random, greedy_action(q, mask)), state
+
+    def on_arrays(
+        self, policy: FrozenPolicy, rows: int, noise: Tree | None
+    ) -> Callable[[Any, Any], Any] | None:
+        find = getattr(policy, "params_on_arrays", None)
+        own = type(self).act is EpsilonGreedy.act and type(self).chunk_act is Explorer.chunk_act
+        run = find(rows) if own and find is not None and isinstance(noise, Tensor) else None
+        count = self._actions
+        if run is None or count is None:
+            return None
+
+        def pick(obs: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+            if np.maximum.reduce(drawn) < 1.0:
+                return (drawn * np.float32(count)).astype(np.int64)
+            best: np.ndarray = run(obs).argmax(-1)
+            if np.minimum.reduce(drawn) >= 1.0:
+                return best
+            return np.where(drawn < 1.0, (drawn * np.float32(count)).astype(np.int64), best)
+
+        return pick
 
     def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None) -> None:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,6 +42,12 @@ class SampleExplorer(Explorer):
         generator: torch.Generator | None,
     ) -> tuple[Tree, Tree | None]:
         return policy.sample(obs, state, is_first, noise, generator)
+
+    def on_arrays(
+        self, policy: FrozenPolicy, rows: int, noise: Tree | None
+    ) -> Callable[[Any, Any], Any] | None:
+        own = type(self).act is SampleExplorer.act and type(self).chunk_act is Explorer.chunk_act
+        return policy.on_arrays(rows) if own and isinstance(noise, Tensor) else None
 
     def behaviour_log_prob(
         self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None

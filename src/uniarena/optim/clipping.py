@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from uniarena.config import Between, ConfigError
+from uniarena.optim.flat import Gradients
 
 Bound = float | Mapping[str, float] | None
 """Longest gradient; or part (`policy`, `value`) → longest gradient of that part."""
@@ -28,6 +29,8 @@ ENOUGH_NORMS = 10
 
 def global_norm(gradients: Mapping[str, Tensor]) -> Tensor:
     """L2 norm of all gradients together, a 0-d tensor."""
+    if isinstance(gradients, Gradients):
+        return torch.linalg.vector_norm(gradients.whole)
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))))
 
 
@@ -123,7 +126,8 @@ class Clipping:
             return
         if self.by == "all" and not isinstance(bound, Mapping):
             if size > bound:
-                torch._foreach_mul_(list(gradients.values()), bound / (size + 1e-6))
+                whole = [gradients.whole] if isinstance(gradients, Gradients) else list(gradients.values())
+                torch._foreach_mul_(whole, bound / (size + 1e-6))
             return
         for key, names in self._groups(gradients).items():
             limit = bound.get(key[0]) if isinstance(bound, Mapping) else bound

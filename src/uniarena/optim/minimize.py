@@ -15,7 +15,7 @@ from uniarena.ops.finite import beyond, describe_beyond, magnitudes
 from uniarena.ops.statistics import Metrics
 from uniarena.optim.accumulation import cut, joined
 from uniarena.optim.clipping import Bound, check_parts, global_norm
-from uniarena.optim.optimizer import Optimizer
+from uniarena.optim.optimizer import Optimizer, drop_gradients
 from uniarena.optim.precision import Precision
 
 
@@ -152,7 +152,7 @@ class Minimize:
                     return metrics
                 size = float(global_norm(gradients))
         if self.hook is not None:
-            self.hook(LearnStep(gradients, optimizer))
+            self.hook(LearnStep(dict(gradients), optimizer))
             size = float(global_norm(gradients))
             if not math.isfinite(size):
                 good = False
@@ -173,7 +173,7 @@ class Minimize:
         if self.precision is None or not self.precision.overflowed(float(metrics["loss"])):
             return False
         del metrics["grad_norm"]
-        optimizer.zero_grad()  # whoever looks at the gradients of the last step finds none
+        drop_gradients(optimizer.parameters)  # whoever looks at the gradients of the last step finds none
         metrics.update(self.precision.metrics(True))
         return True
 
@@ -240,12 +240,10 @@ def _backward(loss_fn: LossFn, batch: Any, optimizer: Optimizer, precision: Prec
 def _of_part(loss_fn: LossFn, part: Any, optimizer: Optimizer, precision: Precision | None) -> Metrics:
     if precision is None:
         loss, metrics = loss_fn(part)
-        optimizer.zero_grad()
-        loss.backward()
+        optimizer.backward(loss)
     else:
         with precision.autocast():
             loss, metrics = loss_fn(part)
-        optimizer.zero_grad()
         precision.backward(loss, optimizer)
     return {**metrics, "loss": loss.detach()}
 

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from uniarena.config import Between, ConfigError, config
 from uniarena.optim.clipping import Bound, Clipping
+from uniarena.optim.flat import Flat
+from uniarena.optim.fused_adam import FusedAdam
 from uniarena.optim.schedules import (
     LEARNING_RATE,
     KLAdaptive,
@@ -122,6 +124,9 @@ class Optimizer:
             part=part,
         )
         self.torch = _build(self.parameters, cfg, self.lr, path)
+        self._flat: Flat | None = None
+        if isinstance(self.torch, FusedAdam) and Flat.fits(self.parameters):
+            self._flat = self.torch.flat = Flat(self.names, self.parameters)
 
     @property
     def lr(self) -> float:
@@ -164,13 +169,28 @@ class Optimizer:
         for group in self.torch.param_groups:
             group["lr"] = lr
 
-    def zero_grad(self) -> None:
-        """Drop the gradients; backward then hands its own buffers over instead of adding to old ones."""
-        for parameter in self.parameters:
-            parameter.grad = None
+    def backward(self, loss: Any) -> None:
+        """The gradients of a loss in place of those that are there.
+
+        Args:
+            loss: a 0-d tensor; or what adds gradients to the parameters' own with its own `backward`.
+        """
+        flat = self._flat
+        if flat is None or not flat.holds:
+            drop_gradients(self.parameters)
+            loss.backward()
+            return
+        if isinstance(loss, Tensor):
+            drop_gradients(self.parameters)
+        else:
+            flat.clear()
+        loss.backward()
+        flat.gather()
 
     def gradients(self) -> dict[str, Tensor]:
         """Parameter name → its gradient, for those that have one. Writing into them changes the step."""
+        if self._flat is not None and self._flat.full:
+            return self._flat.named
         pairs = zip(self.names, self.parameters, strict=True)
         return {name: parameter.grad for name, parameter in pairs if parameter.grad is not None}
 
@@ -277,3 +297,9 @@ def _build(
             f"{cfg.stepping} refuses its settings: {error}.", path=path, hint="give usual values."
         ) from None
     return optimizer
+
+
+def drop_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Backward then hands its own memory over instead of adding to old gradients."""
+    for parameter in parameters:
+        parameter.grad = None

@@ -84,9 +84,9 @@ class Precision:
         """The gradients of a loss, unscaled, in the optimiser's parameters. One written by hand is exact as it is."""
         self._scaled = self.scale is not None and isinstance(loss, Tensor)
         if self.scale is None or not self._scaled:
-            loss.backward()
+            optimizer.backward(loss)
             return
-        (loss * self.scale.value).backward()
+        optimizer.backward(loss * self.scale.value)
         torch._foreach_mul_(list(optimizer.gradients().values()), 1.0 / self.scale.value)
 
     def overflowed(self, loss: float) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.envs.spaces import MASK
 from uniarena.nets.encoders import Encoder
+from uniarena.nets.flat_image import FlatImage, flatten_image
 from uniarena.nets.inference import FlatMLP, eval_mode, flatten
 from uniarena.nets.leaves import Keys, leaf_at
 from uniarena.nets.normalizer import ObservationNormalizer
@@ -43,6 +47,7 @@ class FrozenPolicy:
         self._flat: FlatMLP | None = None
         self._input: Keys | None = None  # the one leaf that the flat form takes, normaliser included
         self._encoder: Encoder | None = None  # or what comes before it
+        self._image: FlatImage | None = None  # and its own flat form
         self._output: nn.Linear | None = None  # the layer after it, where its own output is wanted too
         if isinstance(network, TowerNetwork):
             actor = network.actor
@@ -53,6 +58,7 @@ class FrozenPolicy:
                 self._input = network.encoder.keys[0]
             else:
                 self._flat, self._encoder = flatten(layers), network.encoder
+                self._image = flatten_image(network.encoder)
 
     def noise(self, steps: int, columns: int, generator: Generator) -> Tree | None:
         """All the noise of a chunk in one draw, `[T, B, ...]`; None where its size is not fixed."""
@@ -72,6 +78,23 @@ class FrozenPolicy:
         params, state = self.params(obs, state, is_first)
         mask = obs.get(MASK) if isinstance(obs, dict) else None
         return self.head.sample(params, noise, mask, generator), state
+
+    def on_arrays(self, rows: int) -> Callable[[Any, Any], Any] | None:
+        """`sample` on arrays: (`rows` observations, a step of noise) → actions in new memory; None where it is not that
+        simple. Valid until parameters are given other memory.
+        """
+        pick = getattr(self.head, "pick_array", None)
+        flat = self._flat
+        if (
+            flat is None
+            or pick is None
+            or self._input
+            or self._encoder is not None
+            or self._output is not None
+        ):
+            return None
+        run = flat.arrays(rows)
+        return None if run is None else lambda obs, noise: pick(run(obs), noise)
 
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
@@ -95,6 +118,7 @@ class FrozenPolicy:
             `[N]` or `[T, B]`.
         """
         parts = []
+        flat = self._flat is not None and is_first is None
         shape = (len(tree_leaves(action)[0]),) if is_first is None else is_first.shape
         width = 1 if len(shape) == 1 else shape[1]
         with eval_mode(self.network):
@@ -102,8 +126,7 @@ class FrozenPolicy:
                 rows = slice(start, start + max(1, MAX_ROWS // width))
                 part, first = _rows(obs, rows), _rows(is_first, rows)
                 before = state if len(shape) > 1 else _rows(state, rows)
-                inputs = part if self.normalizer is None else self.normalizer(part)
-                params, after = self.network.params(inputs, before, first)
+                params, after = (self.params if flat else self._plainly)(part, before, first)
                 state = after if len(shape) > 1 else state
                 mask = part.get(MASK) if isinstance(part, dict) else None
                 parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
@@ -125,17 +148,23 @@ class FrozenPolicy:
             if x.dtype is not torch.float32:
                 x = x.float()
         else:
-            with eval_mode(self._encoder):
-                x = self._encoder(obs if self.normalizer is None else self.normalizer(obs))
+            inputs = obs if self.normalizer is None else self.normalizer(obs)
+            if self._image is not None:
+                x = self._image(leaf_at(inputs, self._image.keys))
+            else:
+                with eval_mode(self._encoder):
+                    x = self._encoder(inputs)
         out = flat(x)
         if self._output is not None:
             out = torch.cat([self._output(out), out], dim=-1)
         return out, None
 
     def _slow(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
-        inputs = obs if self.normalizer is None else self.normalizer(obs)
         with eval_mode(self.network):
-            return self.network.params(inputs, state, is_first)
+            return self._plainly(obs, state, is_first)
+
+    def _plainly(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
+        return self.network.params(obs if self.normalizer is None else self.normalizer(obs), state, is_first)
 
 
 def _rows(tree: Tree | None, rows: slice) -> Tree | None:

@@ -5,6 +5,7 @@ sample.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -97,6 +98,12 @@ class CategoricalHead(Head):
         if noise is None:
             noise = gumbel(params.shape, generator, params.device)
         return (params + noise).argmax(-1)
+
+    def pick_array(self, params: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """`sample` on arrays; `params` are changed."""
+        np.add(params, noise, params)
+        picked: np.ndarray = params.argmax(-1)
+        return picked
 
 
 class MultiCategoricalHead(Head):
@@ -200,6 +207,14 @@ class GaussianHead(Head):
         if self.squashed:
             action = torch.addcmul(self.middle, self.half_width, action.tanh())
         return unflatten(action, self.event)
+
+    @property
+    def pick_array(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
+        """`sample` on arrays, where the log-std is a parameter and nothing is squashed."""
+        if self.log_std is None or self.squashed or len(self.event) != 1:
+            return None
+        std = self.log_std.detach().exp().numpy()  # it does not move while a chunk is collected
+        return lambda params, noise: np.add(params, noise * std, params)
 
     def _split(self, params: Tensor) -> tuple[Tensor, Tensor]:
         if self.log_std is not None:

@@ -154,37 +154,38 @@ class LocalSampler:
     def _step(
         self, chunk: Chunk, actor: Actor, noise: Tree | None
     ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
-        """Fill every row → ends (t, Final, state), the state before each row (where it is asked for), user figures, and
-        what was lost.
-        """
+        """Fill every row → ends (t, Final, state), states before rows where asked for, user figures, what was lost."""
         env, generator, tensor = self.env, self.generator, chunk.tensor
         act = self._across(actor) if self.crosses else actor.act
         # around the policy alone: an environment may have networks of its own to train
         quiet = torch.no_grad()
         reward, terminated, truncated, is_first = chunk.scalars
         single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
+        bare_obs = not isinstance(chunk.obs, (dict, tuple))
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
         state, ended, states, info = self._state, [], [], {}  # type: ignore[var-annotated]
         lost: list[Batch] = []
         record = state is not None and (tensor or "state" in self.records)
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         progress = self.progress
+        short = not (tensor or self.crosses or state is not None) and actor.on_arrays(chunk.obs, noise)
         for t in range(chunk.rows):
             if record:
                 states.append(state)
-            with quiet:
-                action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
+            if short:
+                action = short(write_obs[t], t)
+            else:
+                with quiet:
+                    action, state = act(chunk.obs_row[t], state, chunk.is_first_row[t], draws[t], generator)
             if single_action:
-                if not tensor:
+                if not (tensor or short):
                     action = action.numpy()
                 write_action[t] = action
             else:
                 action = self._write_tree(chunk.write_action, t, action, tensor)
             step = env.step(action)
             if single_obs:
-                write_obs[t + 1] = (
-                    step.obs if not isinstance(step.obs, (dict, tuple)) else tree_leaves(step.obs)[0]
-                )
+                write_obs[t + 1] = step.obs if bare_obs else tree_leaves(step.obs)[0]
             else:
                 for write, leaf in zip(chunk.write_obs, tree_leaves(step.obs), strict=True):
                     write[t + 1] = leaf

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from uniarena.batch import Tree
-from uniarena.nets.backprop import Backprop, backprop_of
+from uniarena.nets.array_backprop import ArrayBackprop, array_backprop_of
 from uniarena.nets.encoders import Encoder
 from uniarena.nets.leaves import Keys, leaf_at
 from uniarena.ops.statistics import Metrics
-from uniarena.ops.td import td_gradient, td_loss
 from uniarena.optim import Derived
 from uniarena.values.distributional import Expectation
 from uniarena.values.q import QNetwork
@@ -24,15 +24,14 @@ class QBackprop:
         keys: the way to the one leaf of the observation that it takes.
     """
 
-    def __init__(self, passes: Backprop, keys: Keys) -> None:
+    def __init__(self, passes: ArrayBackprop, keys: Keys) -> None:
         self._passes, self._keys = passes, keys
 
     @property
     def able(self) -> bool:
-        """Whether nobody watches the graph that there would be."""
-        return not self._passes.watched
+        """Whether nobody watches the graph that there would be, and the network is on the CPU."""
+        return self._passes.able
 
-    @torch.no_grad()
     def loss(
         self, inputs: Tree, action: Tensor, target: Tensor, weight: Tensor | None, td_clip: float | None
     ) -> tuple[Derived, Metrics]:
@@ -45,20 +44,31 @@ class QBackprop:
             td_clip: errors beyond it count linearly.
         """
         x = leaf_at(inputs, self._keys)
-        q = self._passes.forward(x if x.dtype is torch.float32 else x.float())
-        index = action.long().unsqueeze(1)
-        out = q.gather(1, index)
-        loss = td_loss(out, target, td_clip)
-        rows = q.shape[0]
-        share = torch.full_like(target, 1.0 / rows) if weight is None else (weight / rows).unsqueeze(1)
-        total = loss.mean() if weight is None else loss.squeeze(1).mul(weight).mean()
+        q = self._passes.forward_arrays(x if x.dtype is torch.float32 else x.float())
+        rows, width = q.shape
+        at = np.arange(0, rows * width, width) + action.numpy()
+        wanted, out = target.numpy().reshape(-1), q.reshape(-1).take(at)
+        with np.errstate(over="ignore", invalid="ignore"):  # `Minimize` looks at the result
+            error = out - wanted
+            size = np.abs(error)
+            step = error
+            loss = 0.5 * error * error
+            if td_clip is not None:
+                step = np.minimum(np.maximum(error, -td_clip), td_clip)
+                loss = np.where(size < td_clip, loss, td_clip * (size - 0.5 * td_clip))
+            if weight is not None:
+                shares = weight.numpy()
+                step, loss = step * shares, loss * shares
+            sums = [np.add.reduce(each) / rows for each in (loss, out, wanted)]
 
         def backward() -> None:
-            step = share * td_gradient(out, target, td_clip)
-            self._passes.backward(torch.zeros_like(q).scatter_(1, index, step))
+            gradient = self._passes.gradient
+            gradient.fill(0.0)
+            gradient.reshape(-1)[at] = step / np.float32(rows)
+            self._passes.backward_arrays()
 
-        surprise = (target - out).abs_().squeeze(1)
-        return Derived(total, backward), {"q": out.mean(), "target": target.mean(), "surprise": surprise}
+        total, mean, aim = torch.tensor(sums, dtype=torch.float32).unbind()
+        return Derived(total, backward), {"q": mean, "target": aim, "surprise": torch.from_numpy(size)}
 
 
 def q_backprop(network: QNetwork) -> QBackprop | None:
@@ -69,5 +79,5 @@ def q_backprop(network: QNetwork) -> QBackprop | None:
         plain and network.embedding is None and network.memory is None and type(network.head) is Expectation
     ):
         return None
-    passes = backprop_of(torch.nn.Sequential(network.torso, streams.advantage))
+    passes = array_backprop_of(torch.nn.Sequential(network.torso, streams.advantage))
     return None if passes is None else QBackprop(passes, encoder.keys[0])  # type: ignore[arg-type,index]

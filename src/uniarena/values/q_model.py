@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -104,6 +104,12 @@ class FrozenQ(FrozenPolicy):
     ) -> tuple[Tensor, Tree | None]:
         return self._acting.step(obs, state, is_first)
 
+    def params_on_arrays(self, rows: int) -> Callable[[Any], Any] | None:
+        """`params` on arrays: `rows` observations → Q-values in new memory; None where it is not so simple. Valid until
+        parameters are given other memory.
+        """
+        return self._acting.on_arrays(rows)
+
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
     ) -> tuple[Tree, Tree | None]:
@@ -142,6 +148,11 @@ class FastQ:
         if self._direct is not None:
             return self._direct(self._features(obs))
         return self.network.head.q(self.outputs(obs))
+
+    def on_arrays(self, rows: int) -> Callable[[Any], Any] | None:
+        """The same on an array of `rows` flat observations; None where there is more to it."""
+        plain = self._direct is not None and self._identity and not self._keys
+        return self._direct.arrays(rows) if plain and self._direct is not None else None
 
     def step(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
         """Q `[B, A]` and the state after the row; with memory also of sequences."""

@@ -8,7 +8,6 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +18,12 @@ from uniarena.batch import Batch, tree_leaves
 from uniarena.config import ConfigError
 from uniarena.learners.on_policy.loss import PolicyLoss
 from uniarena.ops.statistics import Metrics
+from uniarena.optim import Derived
+from uniarena.optim.minimize import LossFn
 
 log = logging.getLogger("uniarena")
 
 COMPILERS = ("g++", "clang++", "cl")
-Loss = Callable[[Batch], tuple[Tensor, Metrics]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class CompiledLoss:
     policies with memory, and networks that torch does not take.
 
     Args:
-        loss: see `PolicyLoss`.
+        loss: see `PolicyLoss`; without gradients by hand.
 
     Attributes:
         seconds: what compiling took; None: nothing has been compiled.
@@ -58,7 +58,7 @@ class CompiledLoss:
         self._graph: Any = torch.compile(self._total, fullgraph=True)
         self._numbers: tuple[tuple[float, ...], tuple[Tensor, ...]] | None = None
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
+    def __call__(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
         if self._graph is None or batch.shape[0] < 2:  # torch compiles one row as a case of its own
             return self.loss(batch)
         if self.seconds is None and not self._warm(batch):
@@ -70,7 +70,8 @@ class CompiledLoss:
         self, batch: Batch, clip_range: Tensor, ent_coef: Tensor, kl_coef: Tensor
     ) -> tuple[Tensor, Metrics]:
         own = self.loss.learner
-        return PolicyLoss(Coefficients(own.model, own.cfg, own.returns, clip_range, ent_coef, kl_coef))(batch)
+        numbers = Coefficients(own.model, own.cfg, own.returns, clip_range, ent_coef, kl_coef)
+        return PolicyLoss(numbers, by_hand=False)(batch)  # type: ignore[return-value]
 
     def _coefficients(self) -> tuple[Tensor, ...]:
         own = self.loss.learner
@@ -105,7 +106,7 @@ class CompiledLoss:
         return False
 
 
-def compiled(loss: PolicyLoss) -> Loss:
+def compiled(loss: PolicyLoss) -> LossFn:
     """A compiled loss; the given one where `policy_step: natural` takes it apart.
 
     Raises:

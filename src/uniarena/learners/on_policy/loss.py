@@ -10,6 +10,8 @@ from torch import Tensor
 from uniarena.batch import Batch, Rollout, Tree, tree_map
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio, clip_fraction, surrogate, value_loss
 from uniarena.ops.statistics import Metrics, masked_mean
+from uniarena.optim import Derived
+from uniarena.values.actor_critic_backprop import Weights, actor_critic_backprop
 
 
 class PolicyLoss:
@@ -17,16 +19,23 @@ class PolicyLoss:
 
     Args:
         learner: whose `model`, `cfg`, `returns`, `clip_range`, `ent_coef` and `kl_coef` these are.
+        by_hand: whether the derivatives of plain networks may be those that are written down.
     """
 
-    def __init__(self, learner: Any) -> None:
+    def __init__(self, learner: Any, by_hand: bool = True) -> None:
         self.learner, self.cfg = learner, learner.cfg
         self.atoms = learner.cfg.ratio == "atom"
         self.penalised, self.with_entropy = learner.cfg.kl_coef != 0.0, learner.cfg.ent_coef != 0.0
         self.old = "atom_log_prob" if self.atoms else "log_prob"
+        by_hand = by_hand and not self.atoms and self.cfg.clip != "truncated"
+        self._by_hand = actor_critic_backprop(learner.model) if by_hand else None
 
-    def __call__(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """Policy and value together."""
+    def __call__(self, batch: Batch) -> tuple[Tensor | Derived, Metrics]:
+        """Policy and value together; the derivatives of plain networks are written down by hand."""
+        if self._by_hand is not None and self._by_hand.takes(batch):
+            learner = self.learner
+            weights = Weights(learner.clip_range, learner.ent_coef, learner.kl_coef)
+            return self._by_hand.loss(batch, batch[self.old], self.cfg, weights)
         out = self.out(batch)
         policy, metrics = self.policy(out.dist, batch)
         value, own = self.value(out.value, batch)

@@ -22,6 +22,7 @@ from uniarena.learners.on_policy.entropy import EntropyBonus
 from uniarena.learners.on_policy.loss import PolicyLoss
 from uniarena.learners.on_policy.natural import NaturalStep
 from uniarena.learners.on_policy.slots import Minibatches, build_advantage
+from uniarena.nets.inference import set_mode
 from uniarena.nets.return_scale import scale_values
 from uniarena.ops.returns import known_successors, next_values, trace_ends
 from uniarena.ops.statistics import (
@@ -32,6 +33,7 @@ from uniarena.ops.statistics import (
     standardize,
 )
 from uniarena.optim import Minimize, build_optimizer
+from uniarena.values.frozen import FrozenValue
 
 
 class PolicyGradient(Learner):
@@ -59,7 +61,7 @@ class PolicyGradient(Learner):
         self.constraint, self.entropy = PolicyConstraint(cfg), EntropyBonus(cfg, _head(model))
         self.ent_coef_optimizer = self.entropy.optimizer
         self.advantage, self.minibatches = build_advantage(cfg), Minibatches(cfg, rng)
-        self.loss = PolicyLoss(self)
+        self.loss, self.value = PolicyLoss(self, by_hand=not cfg.compile), FrozenValue(model)
         self._step_loss = compiled(self.loss) if cfg.compile else self.loss
         self._natural: NaturalStep | None = None
         if cfg.policy_step == "natural":
@@ -83,7 +85,7 @@ class PolicyGradient(Learner):
     def update(self, rollout: Rollout) -> Update:
         rows, summary = self.targets(rollout)
         states = self.minibatches.states_before(self.model, rollout)
-        self.train()
+        set_mode(self, True)
         found = self._epochs(rows, states) if self._natural is None else self._natural(rows, states)
         adaptive = self.optimizer if self._natural is None else self._natural.value_optimizer
         rates = {"learning_rate": adaptive.lr, "ent_coef": self.ent_coef}
@@ -115,9 +117,9 @@ class PolicyGradient(Learner):
     @torch.no_grad()
     def targets(self, rollout: Rollout) -> tuple[Batch, Metrics]:
         """What the loss needs of the [T, B] rows, with advantage and value target; and metrics of them."""
-        self.eval()
+        set_mode(self, False)
         rows = rollout.rows.require(*self.records)
-        value, next_value = next_values(self.model.value, rollout)
+        value, next_value = next_values(self.value, rollout)
         discount = rows.get("discount")
         if discount is None:
             discount = self.cfg.gamma * (~rows.terminated).to(value.dtype)

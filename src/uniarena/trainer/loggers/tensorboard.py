@@ -70,11 +70,13 @@ class Tensorboard:
             raise
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        def add(writer: Any) -> None:
-            for name, value in values.items():
-                writer.add_scalar(_tag(name), value, step)
+        """Write figures as one event: each event of its own is a wait for the writer's thread."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-        self._write(add)
+        summary = Summary()
+        for name, value in values.items():
+            summary.value.add(tag=_tag(name), simple_value=value)
+        self._write(lambda writer: writer._get_file_writer().add_summary(summary, step))
 
     def layout(self, topics: Mapping[str, Mapping[str, list[str]]]) -> None:
         """Group figures: topic → chart → names, as the tab "Custom scalars" shows them."""
