@@ -190,6 +190,7 @@ class Agent:
             successors=bool(self.spec["intrinsic"]),
             extra=stored_state(self.model.initial_state(1), kind, "state" in self.learner.records),
             action_space=self.action_map.env_space,
+            asked=self.learner.records,
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 
@@ -232,11 +233,7 @@ class Agent:
             ValueError: the observation does not fit the space, key by key.
         """
         if action_mask is not None:
-            obs = (
-                {**obs, "action_mask": action_mask}
-                if isinstance(obs, dict)
-                else {"obs": obs, "action_mask": action_mask}
-            )
+            obs = {**(obs if isinstance(obs, dict) else {"obs": obs}), "action_mask": action_mask}
         tree, batched = as_batch(self.observation_space, obs, self.device)
         count = len(tree_leaves(tree)[0])
         if state is None:
