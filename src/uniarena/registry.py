@@ -41,6 +41,13 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "tqc": "uniarena.learners.off_policy.tqc:TQC",
         "redq": "uniarena.learners.off_policy.redq:REDQ",
         "droq": "uniarena.learners.off_policy.redq:DROQ",
+        "bc": "uniarena.learners.offline.bc:BC",
+        "td3_bc": "uniarena.learners.offline.td3_bc:TD3_BC",
+        "rebrac": "uniarena.learners.offline.td3_bc:REBRAC",
+        "iql": "uniarena.learners.offline.iql:IQL",
+        "awac": "uniarena.learners.offline.iql:AWAC",
+        "cql": "uniarena.learners.offline.cql:CQL",
+        "discrete_cql": "uniarena.learners.offline.cql:DISCRETE_CQL",
     },
     "env": {},
     "wrapper": {

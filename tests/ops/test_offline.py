@@ -75,7 +75,9 @@ def test_between_minimum_and_maximum() -> None:
 
 def test_the_divergence_of_latents() -> None:
     mean, log_std = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, math.log(2.0)]])
-    assert float(offline.latent_divergence(mean, log_std)) == pytest.approx(0.5 + 0.5 * (4 - 1 - 2 * math.log(2)))
+    assert float(offline.latent_divergence(mean, log_std)) == pytest.approx(
+        0.5 + 0.5 * (4 - 1 - 2 * math.log(2))
+    )
 
 
 def test_the_same_rows_are_held_out_every_time() -> None:

@@ -77,7 +77,9 @@ def likely(log_p: Tensor, threshold: float) -> Tensor:
 
     Fujimoto et al. 2019 (arXiv:1910.01708), eq. 8. The likeliest action always is.
     """
-    return log_p - log_p.amax(-1, keepdim=True) > math.log(threshold) if threshold > 0.0 else log_p > -torch.inf
+    return (
+        log_p - log_p.amax(-1, keepdim=True) > math.log(threshold) if threshold > 0.0 else log_p > -torch.inf
+    )
 
 
 def soft_minimum(q: Tensor, share: float) -> Tensor:
