@@ -46,8 +46,11 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "rebrac": "uniarena.learners.offline.td3_bc:REBRAC",
         "iql": "uniarena.learners.offline.iql:IQL",
         "awac": "uniarena.learners.offline.iql:AWAC",
+        "bcq": "uniarena.learners.offline.bcq:BCQ",
+        "discrete_bcq": "uniarena.learners.offline.discrete_bcq:DiscreteBCQ",
         "cql": "uniarena.learners.offline.cql:CQL",
         "discrete_cql": "uniarena.learners.offline.cql:DISCRETE_CQL",
+        "decision_transformer": "uniarena.learners.offline.decision_transformer:DecisionTransformer",
     },
     "env": {},
     "wrapper": {

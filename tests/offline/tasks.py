@@ -17,6 +17,7 @@ from uniarena.registry import lookup
 from uniarena.seeding import Streams
 
 GAMMA = 0.9
+MEMORY = {"type": "gtrxl", "window": 6, "hidden_size": 16, "num_layers": 1, "num_heads": 2}
 OBS = spaces.Box(-1.0, 1.0, (2,))
 ACT = spaces.Box(np.float32([-1.0, 90.0]), np.float32([1.0, 110.0]))  # very different units
 MIDDLE, HALF = torch.tensor([0.0, 100.0]), torch.tensor([1.0, 10.0])
@@ -35,12 +36,13 @@ def make(
     learner = lookup("learner", kind)
     cfg = parse(learner.Config, {"gamma": GAMMA, "batch_size": 64, **fields}, "learner")
     small: dict[str, Any] = {"hidden_sizes": [32, 32], **(policy or {})}
-    model = learner.build_model(observations, actions, small, {}, None, Streams(seed), cfg=cfg)
+    memory = {"memory": MEMORY} if kind == "decision_transformer" else {}
+    model = learner.build_model(observations, actions, small, {}, None, Streams(seed), cfg=cfg, **memory)
     return learner(model, cfg, Minimize(cfg.max_grad_norm), torch.Generator().manual_seed(seed))
 
 
-def aimless(rows: int, generator: torch.Generator, share: float = 0.25) -> Batch:
-    """Two kinds of behaviour, in single steps: most of it around minus GOOD, and `share` of it around GOOD.
+def aimless(rows: int, generator: torch.Generator, share: float = 0.5) -> Batch:
+    """Two kinds of behaviour, in single steps: some of it around minus GOOD, and `share` of it around GOOD.
 
     The reward is minus the squared distance to GOOD; nothing was ever done beyond the two, and what the mean of the
     data does is in neither.
@@ -69,6 +71,13 @@ def going_on(rows: int, generator: torch.Generator) -> Batch:
     return aimless(rows, generator).replace(
         discount=torch.full((rows,), GAMMA), followed=torch.ones(rows, dtype=torch.bool)
     )
+
+
+def sequences(rows: int, generator: torch.Generator) -> Batch:
+    """`aimless` as episodes of one step, time first."""
+    batch = aimless(rows, generator)
+    batch = batch.replace(return_to_go=batch.reward, is_first=torch.ones(rows, dtype=torch.bool))
+    return Batch((1, rows), {name: leaf[None] for name, leaf in batch.fields.items()})
 
 
 def reluctant(rows: int, generator: torch.Generator, right: float = 0.25) -> Batch:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.off_policy import chain
-from tests.offline.tasks import GAMMA, GOOD, acted, aimless, going_on, make, reluctant, way
+from tests.offline.tasks import GAMMA, GOOD, acted, aimless, going_on, make, reluctant, sequences, way
 from uniarena import checkpoint
 from uniarena.registry import BUILT_IN
 
@@ -20,16 +20,19 @@ CONTINUOUS: dict[str, dict[str, Any]] = {
     "td3_bc": {**CRITICS, "policy_delay": 1},
     "rebrac": {**CRITICS, "policy_delay": 1},
     "iql": CRITICS,
-    "awac": CRITICS,
+    "awac": {**CRITICS, "advantage_scale": 3.0},
+    "bcq": {**CRITICS, "model_hidden_sizes": [64], "reach": 0.1},
     "cql": {**CRITICS, "policy_learning_rate": 3e-3, "conservative": {"samples": 4, "weight": 0.5}},
 }
 DISCRETE: dict[str, dict[str, Any]] = {
     "iql": {**CRITICS, "expectile": 0.9, "advantage_scale": 40.0},
     "awac": {**CRITICS, "advantage_scale": 20.0},
     "cql": {**CRITICS, "policy_learning_rate": 3e-3, "alpha": 0.01, "conservative": {"weight": 0.05}},
+    "discrete_bcq": {**CRITICS, "threshold": 0.2},
     "discrete_cql": {**FAST, "tau": 0.05, "conservative": 0.05},
 }
 ALL = [("bc", "continuous", FAST), ("bc", "discrete", FAST)]
+ALL += [("decision_transformer", "continuous", FAST)]
 ALL += [(name, "continuous", own) for name, own in CONTINUOUS.items()]
 ALL += [(name, "discrete", own) for name, own in DISCRETE.items()]
 
@@ -53,7 +56,7 @@ def test_every_learner_is_tried() -> None:
 
 
 def test_cloning_does_as_the_data_does() -> None:
-    assert (acted(learned("bc", "continuous", 300, **FAST)) + 0.5 * GOOD).abs().max() < 0.15, "its mean"
+    assert acted(learned("bc", "continuous", 300, **FAST)).abs().max() < 0.15, "its mean"
     learner = learned("bc", "discrete", 300, **FAST)
     assert way(learner) == [0] * chain.STATES
     with torch.no_grad():
@@ -64,7 +67,7 @@ def test_cloning_does_as_the_data_does() -> None:
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_better_than_cloning_where_actions_are_continuous(name: str) -> None:
     found = acted(learned(name, "continuous", 400, **CONTINUOUS[name]))
-    assert (found - GOOD).abs().mean() < 0.25, "cloning is 0.75 away"
+    assert (found - GOOD).abs().mean() < 0.2, "cloning is 0.5 away"
 
 
 @pytest.mark.parametrize("name", DISCRETE)
@@ -74,7 +77,7 @@ def test_better_than_cloning_where_actions_are_discrete(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "kind", "fields"), ALL)
 def test_a_saved_learner_continues_bit_for_bit(name: str, kind: str, fields: Any, tmp_path: Path) -> None:
-    draw = going_on if kind == "continuous" else reluctant
+    draw = sequences if name == "decision_transformer" else going_on if kind == "continuous" else reluctant
 
     def run(learner: Any, generator: torch.Generator, updates: int) -> None:
         for index in range(updates):
@@ -102,9 +105,8 @@ def test_a_saved_learner_continues_bit_for_bit(name: str, kind: str, fields: Any
 @pytest.mark.parametrize(("name", "kind", "fields"), ALL)
 def test_metrics_are_numbers(name: str, kind: str, fields: Any) -> None:
     learner = made(name, kind, **fields)
-    update = learner.update(
-        (going_on if kind == "continuous" else reluctant)(64, torch.Generator().manual_seed(0))
-    )
+    draw = sequences if name == "decision_transformer" else going_on if kind == "continuous" else reluctant
+    update = learner.update(draw(64, torch.Generator().manual_seed(0)))
     assert all(value.dim() == 0 and bool(value.isfinite()) for value in update.metrics.values())
     assert {"learning_rate"} < set(update.metrics)
 
@@ -171,11 +173,9 @@ def test_too_large_a_policy_is_told_by_held_out_rows() -> None:
 
 def test_deterministic_cloning_is_least_squares() -> None:
     learner = learned("bc", "continuous", 200, **FAST, deterministic=True)
-    assert (acted(learner) + 0.5 * GOOD).abs().max() < 0.15
+    assert acted(learner).abs().max() < 0.15
     metrics = learner.update(aimless(256, torch.Generator().manual_seed(3))).metrics
-    expected = (
-        0.25 * 0.75 * 4 * 0.25 + 0.0625
-    )  # variance of two values one apart, in both dimensions, and the noise
+    expected = 0.25 + 0.0625  # variance of two values one apart, in both dimensions, and the noise
     assert float(metrics["loss"]) == pytest.approx(expected, abs=0.05)
 
 

@@ -18,7 +18,7 @@ from uniarena.learners.base import Learner, Update
 from uniarena.learners.offline.config import OfflineConfig
 from uniarena.ops.offline import action_distance, held_out
 from uniarena.ops.statistics import Metrics
-from uniarena.optim import Minimize, build_optimizer
+from uniarena.optim import Minimize
 from uniarena.policies.deterministic import Deterministic
 from uniarena.values.cloning import build_cloning_model
 
@@ -55,8 +55,7 @@ class BC(Learner):
 
     def __init__(self, model: Any, cfg: BCConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        named = ((f"policy.{name}", p) for name, p in model.policy.named_parameters())
-        self.optimizer = build_optimizer(named, cfg.optimizer.with_eps(1e-8), cfg.learning_rate)
+        self.optimizer = cfg.optimizer_of("policy", model.policy)
 
     def update(self, batch: Batch) -> Update:
         kept, apart = self._split(batch)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from torch import nn
+
 from uniarena.config import Between, config
-from uniarena.optim import GradNorm, LearningRate, OptimizerConfig
+from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, build_optimizer
 
 
 @config
@@ -22,3 +24,8 @@ class OfflineConfig:
     def updates_per_env_step(self) -> float:
         """0: they take samples of a buffer, and the environment has no part in it."""
         return 0.0
+
+    def optimizer_of(self, prefix: str, part: nn.Module) -> Optimizer:
+        """The optimiser of one part of a model."""
+        named = ((f"{prefix}.{name}", parameter) for name, parameter in part.named_parameters())
+        return build_optimizer(named, self.optimizer.with_eps(1e-8), self.learning_rate)

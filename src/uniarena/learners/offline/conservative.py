@@ -107,7 +107,7 @@ class Conservative(nn.Module):
 
     def update(self, minimize: Minimize, gap: Tensor) -> None:
         """One step of an adapted weight: it grows while the gap is larger than wanted."""
-        if self.optimizer is not None:
+        if self.optimizer is not None and self.cfg.threshold is not None:
             minimize(self.loss, gap - self.cfg.threshold, self.optimizer)
 
     def loss(self, excess: Tensor) -> tuple[Derived, Metrics]:
