@@ -17,7 +17,7 @@ from uniarena.batch import Rollout, tree_map
 from uniarena.config.guard import GuardConfig
 from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean, count_true
-from uniarena.sampling import Episode, EpisodeTracker, LocalSampler
+from uniarena.sampling import EmptySampler, Episode, EpisodeTracker, LocalSampler
 from uniarena.sampling.evaluation import refuse_misfit
 from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
@@ -43,7 +43,7 @@ class Trainer:
         counters: where the run stands.
         metrics: scalars of the current iteration, by name.
         rollout: the newest one, valid until the next.
-        total_env_steps: where `fit` will stop.
+        total_env_steps: where `fit` will stop; offline it counts updates.
 
     Raises:
         ValueError: the agent was made for other observations or actions than `env` has.
@@ -64,11 +64,12 @@ class Trainer:
         self.agent, self.meta = agent, meta or {}
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.streams: Streams = agent.streams
-        self.sampler = LocalSampler(env, self.streams, records=agent.learner.records, device=agent.device)
+        kind = EmptySampler if getattr(agent.buffer, "fixed", False) else LocalSampler
+        self.sampler = kind(env, self.streams, records=agent.learner.records, device=agent.device)
         self.callbacks = events.listening(callbacks)
         due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
-        self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
-        self.counters, self.episodes = Counters(), EpisodeTracker()
+        self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps], agent.buffer)
+        self.counters, self.episodes = Counters(unit=self.schedule.unit), EpisodeTracker()
         self.metrics: dict[str, float] = {}
         self.total_env_steps = 0
         self.should_stop = False
@@ -85,7 +86,8 @@ class Trainer:
 
     # -- the loop ------------------------------------------------------------------------------------------------
     def fit(self, env_steps: int) -> Counters:
-        """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop.
+        """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop;
+        offline, where no environment is stepped, until `counters.updates` does.
 
         A stop that was asked for before the call, by a signal or a timer, is a stop; one that ended an earlier call is
         forgotten.
@@ -125,7 +127,7 @@ class Trainer:
         while not last:
             wanted = self.schedule.env_steps(self.counters, columns, self.total_env_steps)
             rows = -(-wanted // columns) * columns
-            last = self.counters.env_steps + rows >= end
+            last = self.counters.clock + rows >= end
             self._round(wanted, last and self._boundary_due(), mean)
         if self._finished:
             self._episode_metrics(self._finished)
@@ -134,17 +136,17 @@ class Trainer:
             optimizer.follow(self.metrics)
         self.counters.iterations += 1
         self.guard.end()
-        if self.stop_reason == "interrupted" and self.counters.env_steps >= self.total_env_steps:
+        if self.stop_reason == "interrupted" and self.counters.clock >= self.total_env_steps:
             self.should_stop, self.stop_reason = False, "finished"  # all is collected: nothing is left undone
         self.emit(events.IterationEnd())
 
     def _round(self, wanted: int, boundary: bool, mean: RunningMean) -> None:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
-        self.rollout = rollout = self.agent.observe(
-            self.guard.admit(self.sampler.collect(wanted, boundary=boundary))
-        )
-        self._account(rollout)
+        rollout = self.sampler.collect(wanted, boundary=boundary)
+        if rollout.T:  # offline it has no rows
+            self.rollout = self.agent.observe(self.guard.admit(rollout))
+            self._account(self.rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
             update = self.guard.update(self.progress)
@@ -162,12 +164,12 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        return self.should_stop or self.counters.env_steps >= self.total_env_steps
+        return self.should_stop or self.counters.clock >= self.total_env_steps
 
     @property
     def progress(self) -> float:
-        """Fraction of the run that is collected, in [0, 1]: the clock of schedules."""
-        return min(1.0, self.counters.env_steps / max(1, self.total_env_steps))
+        """Fraction of the run that is collected (offline: done), in [0, 1]: the clock of schedules."""
+        return min(1.0, self.counters.clock / max(1, self.total_env_steps))
 
     def request_stop(self, reason: str) -> None:
         """End the run cleanly after this iteration."""
@@ -290,7 +292,7 @@ class Trainer:
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:
-        """Write a checkpoint: `checkpoints/<env_steps>`, or `checkpoints/best`. Only between iterations, or, of kind
+        """Write a checkpoint: `checkpoints/<clock>`, or `checkpoints/best`. Only between iterations, or, of kind
         `fault`, where the environment failed while a chunk was collected.
 
         Returns:
@@ -302,7 +304,7 @@ class Trainer:
         if self.run_dir is None:
             return None
         self.guard.inspect()
-        name = "best" if kind == "best" else str(self.counters.env_steps)
+        name = "best" if kind == "best" else str(self.counters.clock)
         folder = self.run_dir / "checkpoints" / name
         # after a fault the explorer has drawn for a chunk that never came
         exact = kind == "step" or (kind != "fault" and self.sampler.native_state)
@@ -327,7 +329,7 @@ class Trainer:
         self.sampler.abandon()
         self.episodes = EpisodeTracker()
         getattr(self.agent.buffer, "forget", _nothing)()
-        here = None if self.run_dir is None else self.run_dir / "checkpoints" / str(self.counters.env_steps)
+        here = None if self.run_dir is None else self.run_dir / "checkpoints" / str(self.counters.clock)
         return here if here is not None and (here / "manifest.json").is_file() else self.save("fault")
 
     def state_dict(self) -> dict[str, Any]:
