@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from uniarena import Agent, make_env
 from uniarena.batch import Rollout
+from uniarena.buffers.replay import ReplayBuffer
+from uniarena.buffers.sequence import SequenceReplay
+from uniarena.buffers.spec import BufferSpec
+from uniarena.config import config
 from uniarena.sampling import LocalSampler
 
 
@@ -29,3 +33,43 @@ def given(spec: Any, learner: dict[str, Any], rollout: Rollout, **parts: Any) ->
     agent.buffer.add(rollout)
     env.close()
     return agent
+
+
+@config
+class RecordedConfig:
+    """Which behaviour, and what is drawn of it."""
+
+    env: str = "Pendulum-v1"  # that was stepped
+    rows: int = 50  # of each of the columns
+    length: int | None = None  # of sequences; null: single rows
+
+
+class Recorded:
+    """Fixed data: random behaviour, gathered anew whenever it is made, and always the same."""
+
+    Config: type = RecordedConfig
+    gives_sequences: ClassVar[bool] = True
+    fixed: ClassVar[bool] = True
+
+    def __init__(self, cfg: RecordedConfig, spec: BufferSpec) -> None:
+        rollout = behaviour(cfg.env, cfg.rows, 4)
+        spec = BufferSpec(**{**vars(spec), "columns": 4})
+        size = {"capacity": cfg.rows * 4}
+        if cfg.length is None:
+            self.rows: Any = ReplayBuffer(ReplayBuffer.Config(**size), spec)
+        else:
+            self.rows = SequenceReplay(SequenceReplay.Config(**size, length=cfg.length, burn_in=0), spec)
+        self.rows.add(rollout)
+        self.sample, self.recent = self.rows.sample, self.rows.recent
+        self.reprioritise = self.rows.reprioritise
+        self.size, self.ready = self.rows.size, True
+
+    def add(self, rollout: Rollout) -> None:
+        """Nothing can be added."""
+        assert rollout.T == 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"size": self.size}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert state == self.state_dict()

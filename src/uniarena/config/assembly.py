@@ -117,6 +117,13 @@ def brought_parts(learner: Any, memory: Any) -> dict[str, dict[str, Any]]:
     return parts
 
 
+def of_data(section: Section) -> Section:
+    """The section `data` as that of the buffer that holds it."""
+    whole = Section(section)
+    whole.put("type", section.get("type", "dataset"), section.where("type"))
+    return whole
+
+
 def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
     """A section without a type, with that of the part that the learner brings."""
     name = experiment.learner.get("type")
@@ -146,6 +153,8 @@ def check_components(experiment: Experiment) -> None:
             named.append(
                 (kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section))
             )
+    if experiment.data is not None:
+        named.append(("buffer", "data", of_data(experiment.data)))
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
         ("wrapper", "environment.wrappers", environment.wrappers),
@@ -159,7 +168,7 @@ def check_components(experiment: Experiment) -> None:
         for kind, path, section in named:
             with faults.gather():
                 if not (kind == "wrapper" and _of_gymnasium(section["type"])):
-                    if kind == "buffer":
+                    if path == "agent.buffer":
                         _check_replay_left_over(experiment, section)
                     component(kind, section, path)
         faults.check()
