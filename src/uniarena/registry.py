@@ -100,6 +100,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "prioritized": "uniarena.buffers.prioritized:PrioritizedReplay",
         "sequence": "uniarena.buffers.sequence:SequenceReplay",
         "dataset": "uniarena.buffers.dataset:DatasetBuffer",
+        "dataset_sequence": "uniarena.buffers.trajectories:DatasetSequences",
     },
     "optimizer": {
         "adam": "uniarena.optim.fused_adam:FusedAdam",

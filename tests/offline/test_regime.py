@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
 from tests.resume.runs import differ
 from uniarena import Agent, Trainer, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
+from uniarena.data import Episode, Recorder
 from uniarena.run import resume
 from uniarena.sampling import EmptySampler
 from uniarena.seeding import Streams
@@ -124,6 +127,45 @@ def test_interrupted_and_resumed_is_the_same_run(name: str, env: str, tmp_path: 
     rows = [[{k: v for k, v in row.items() if k in ("updates", "loss", "value_loss")} for row in rows_of(folder)]
             for folder in (whole, cut)]  # fmt: skip
     assert rows[0] == rows[1]
+
+
+def recording(path: Path) -> Path:
+    """Twelve episodes of random torques in Pendulum-v1, as a file."""
+    env = gym.make("Pendulum-v1", max_episode_steps=20)
+    env.action_space.seed(0)
+    recorder = Recorder(env.observation_space, env.action_space, {"id": "Pendulum-v1"}, {"made_by": "a test"})
+    for seed in range(12):
+        obs, actions, rewards, over = [env.reset(seed=seed)[0]], [], [], False
+        while not over:
+            actions.append(env.action_space.sample())
+            after, reward, _, over, _ = env.step(actions[-1])
+            obs.append(after)
+            rewards.append(float(reward))
+        ends = np.zeros((2, len(rewards)), bool)
+        ends[1, -1] = True
+        recorder.add(Episode(np.stack(obs), np.stack(actions), np.array(rewards), ends[0], ends[1], True))
+    env.close()
+    return recorder.save(path)
+
+
+@pytest.mark.parametrize("name", ["bc", "rebrac", "decision_transformer"])
+def test_a_file_of_data_in_one_line(name: str, tmp_path: Path) -> None:
+    settings = config(name, "Pendulum-v1")
+    settings["data"] = str(recording(tmp_path / "random.npz"))
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train(settings, run_dir=whole, quiet=True)
+    train(settings, run_dir=cut, quiet=True, callbacks=[StopsAt(20)])
+    resume(cut, quiet=True)
+    states = [checkpoint.load(folder / "checkpoints" / "40")[0] for folder in (whole, cut)]
+    assert [line for line in differ(*states, "state") if "seconds" not in line] == []
+    assert states[0]["buffer"]["fingerprint"]["transitions"] == 12 * 20
+    row = rows_of(whole)[-1]
+    expected = {
+        "bc": "validation_loss",
+        "rebrac": "behaviour_distance",
+        "decision_transformer": "target_return",
+    }
+    assert expected[name] in row
 
 
 def test_the_bias_of_values_on_the_data_is_a_health_figure(tmp_path: Path) -> None:

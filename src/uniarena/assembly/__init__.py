@@ -103,7 +103,7 @@ def build_agent(exp: Experiment, env: Env) -> Agent:
             name: part
             for name, part in (
                 ("explorer", section.explorer),
-                ("buffer", section.buffer if exp.data is None else of_data(exp.data)),
+                ("buffer", section.buffer if exp.data is None else of_data(exp.data, exp.learner["type"])),
                 ("memory", section.memory),
                 ("intrinsic", section.intrinsic),
             )

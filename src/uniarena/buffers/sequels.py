@@ -28,6 +28,17 @@ def next_actions(ring: Ring, ends: np.ndarray, flags: np.ndarray) -> tuple[list[
     return [view(leaf, block, len(ends)) for leaf in ring.layout.leaves["action"]], followed
 
 
+def returns_to_go(reward: np.ndarray, stop: np.ndarray, gamma: float) -> np.ndarray:
+    """Σ γᵏ·r of each row `[M]` and of those after it, up to the next row where `stop [M]`."""
+    rest, found = 0.0, []
+    # plain numbers: of a million rows it takes a fraction of a second
+    pairs = zip(reward[::-1].astype(np.float64).tolist(), stop[::-1].tolist(), strict=True)
+    for own, last in pairs:
+        rest = own if last else own + gamma * rest
+        found.append(rest)
+    return np.array(found[::-1], np.float32)
+
+
 class ReturnsToGo:
     """Σ γᵏ·r of a row and of all that follow it in its episode, as far as they are stored: nothing is bootstrapped.
 
@@ -49,16 +60,11 @@ class ReturnsToGo:
         return self._found.take(places, mode="wrap")
 
     def _all(self) -> np.ndarray:
-        ring, gamma = self._ring, self._gamma
+        ring = self._ring
         found = np.zeros((ring.rows, ring.columns), np.float32)
-        order = np.arange(ring.cursor - 1, ring.oldest - 1, -1) % ring.rows
-        rewards = ring.reward.reshape(found.shape)[order].astype(np.float64)
+        order = np.arange(ring.oldest, ring.cursor) % ring.rows
+        rewards = ring.reward.reshape(found.shape)[order]
         stops = (ring.flags.reshape(found.shape)[order] & STOP) != 0
         for column in range(ring.columns):
-            rest, sums = 0.0, []
-            # plain numbers: of a million rows it takes a fraction of a second
-            for reward, stop in zip(rewards[:, column].tolist(), stops[:, column].tolist(), strict=True):
-                rest = reward if stop else reward + gamma * rest
-                sums.append(rest)
-            found[order, column] = sums
+            found[order, column] = returns_to_go(rewards[:, column], stops[:, column], self._gamma)
         return found.reshape(-1)

@@ -117,10 +117,16 @@ def brought_parts(learner: Any, memory: Any) -> dict[str, dict[str, Any]]:
     return parts
 
 
-def of_data(section: Section) -> Section:
-    """The section `data` as that of the buffer that holds it."""
+def of_data(section: Section, learner: Any) -> Section:
+    """The section `data` as that of the buffer that holds it: of sequences where the learner is from sequences."""
+    try:
+        name = canonical_name("learner", learner) if isinstance(learner, str) else learner
+        parts = brought_parts(registry.lookup("learner", name), None)
+    except registry.RegistryError:
+        parts = {}  # `check_components` tells
+    rows = parts.get("buffer", {}).get("type") != "sequence"
     whole = Section(section)
-    whole.put("type", section.get("type", "dataset"), section.where("type"))
+    whole.put("type", section.get("type", "dataset" if rows else "dataset_sequence"), section.where("type"))
     return whole
 
 
@@ -154,7 +160,7 @@ def check_components(experiment: Experiment) -> None:
                 (kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section))
             )
     if experiment.data is not None:
-        named.append(("buffer", "data", of_data(experiment.data)))
+        named.append(("buffer", "data", of_data(experiment.data, experiment.learner.get("type"))))
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
         ("wrapper", "environment.wrappers", environment.wrappers),
