@@ -16,6 +16,7 @@ from uniarena.buffers.frames import find_stacks
 from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig, refuse_other_regime
 from uniarena.buffers.spec import BufferSpec, stored_state
+from uniarena.buffers.statistics import fit_to_data
 from uniarena.config import ConfigError, brought_parts, parse
 from uniarena.config.dump import without_secrets
 from uniarena.config.section import left_out
@@ -71,6 +72,7 @@ class Agent:
         )
         self._actor: Actor | None = None
         self._progress = 0.0
+        fit_to_data(self.buffer, self.normalizer, self.reward_scaler)
         self.spec = without_secrets(by_import_path(spec))
 
     @classmethod

@@ -123,6 +123,20 @@ def test_the_off_policy_defaults_are_those_of_the_code(column: int, name: str):
     assert {key: tuple(map(float, v)) if isinstance(v, list) else v for key, v in table.items()} == code
 
 
+FROM_DATA = ("bc", "iql", "bcq", "discrete_bcq", "decision_transformer")
+
+
+@pytest.mark.parametrize(("column", "name"), list(enumerate(FROM_DATA, 1)))
+def test_the_defaults_of_learners_from_data_are_those_of_the_code(column: int, name: str):
+    cells = {
+        codes(row[0])[0]: row[column] for row in rows(DOCS / "learners.md", "Keys of learners from data")
+    }
+    code = {field.name: field.default for field in describe(registry.lookup("learner", name).Config)}
+    code["optimizer"] = code["optimizer"].type
+    table = {key: value(f"[{cell}]" if ", " in cell else cell) for key, cell in cells.items() if cell != "–"}
+    assert {key: tuple(map(float, v)) if isinstance(v, list) else v for key, v in table.items()} == code
+
+
 @cache
 def literals() -> list[str]:
     files = (ROOT / "src" / "uniarena").rglob("*.py")

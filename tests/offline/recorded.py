@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from uniarena import Agent, make_env
@@ -63,6 +64,10 @@ class Recorded:
         self.sample, self.recent = self.rows.sample, self.rows.recent
         self.reprioritise = self.rows.reprioritise
         self.size, self.ready = self.rows.size, True
+
+    def observations(self) -> Iterator[Any]:
+        """All of them."""
+        yield self.rows.recent(10_000).flatten().obs
 
     def add(self, rollout: Rollout) -> None:
         """Nothing can be added."""

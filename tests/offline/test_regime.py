@@ -15,6 +15,7 @@ from tests.resume.runs import differ
 from uniarena import Agent, Trainer, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
 from uniarena.data import Episode, Recorder
+from uniarena.data import load as load_data
 from uniarena.run import resume
 from uniarena.sampling import EmptySampler
 from uniarena.seeding import Streams
@@ -174,6 +175,21 @@ def test_the_bias_of_values_on_the_data_is_a_health_figure(tmp_path: Path) -> No
     train(settings, run_dir=tmp_path / "run", quiet=True)
     row = rows_of(tmp_path / "run")[1]
     assert "health/value_bias" in row and "health/action_saturation" in row
+
+
+def test_observations_are_normalised_by_the_data(tmp_path: Path) -> None:
+    settings = config("bc", "Pendulum-v1")
+    path = recording(tmp_path / "random.npz")
+    settings["data"] = {"path": str(path)}
+    settings["environment"]["wrappers"] = [{"type": "normalize_observation"}]
+    train(settings, run_dir=tmp_path / "run", quiet=True)
+    agent = Agent.load(tmp_path / "run")
+    obs = load_data(str(path)).obs(np.arange(240))
+    assert agent.normalizer is not None and int(agent.normalizer.moments.count) == 240
+    np.testing.assert_allclose(agent.normalizer.centre.numpy(), obs.mean(0), atol=1e-5)
+    settings["environment"]["wrappers"] = [{"type": "normalize_reward"}]
+    with pytest.raises(ConfigError, match="returns of experience"):
+        train(settings, run_dir=tmp_path / "other", quiet=True)
 
 
 def test_from_python_without_files() -> None:

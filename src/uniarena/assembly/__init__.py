@@ -321,7 +321,9 @@ def summary(trainer: Trainer) -> str:
     count, threads = _count(agent.model), torch.get_num_threads()
     row_bytes = sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
     kept = "with the environment's own state"
-    if not trainer.sampler.native_state:
+    if trainer.counters.unit == "updates":
+        kept = "of the agent; the data stays where it is"
+    elif not trainer.sampler.native_state:
         kept = "the environment cannot give its state, so those due by env steps end all its episodes"
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
     return (

@@ -6,7 +6,7 @@ memory or in mapped files, and a sample costs what its own rows cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,8 @@ from uniarena.config import ConfigError, config
 from uniarena.data import DataConfig, DataError, Dataset, load
 from uniarena.envs.spaces import describe, leaf_spaces, storage_space
 
+PIECE = 16_384
+"""Rows that statistics of all data are taken in at a time."""
 RUN = 64
 """Consecutive rows of `DatasetBuffer.recent`."""
 
@@ -139,6 +141,12 @@ class DatasetBuffer:
         elif self.spec.successors:
             fields["window"] = self._steps(index, steps)
         return Batch._trusted((len(index),), fields)
+
+    def observations(self) -> Iterator[Tree]:
+        """All of them, piece by piece: trees of `[N, …]` tensors."""
+        for start in range(0, len(self.dataset), PIECE):
+            index = np.arange(start, min(start + PIECE, len(self.dataset)))
+            yield tree_map(self._send, self.dataset.obs(index))
 
     def recent(self, steps: int) -> Batch:
         """Rows spread over the data in runs of consecutive ones, at most `steps`, always the same; nothing is drawn.
