@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.resume.runs import differ
+from tests.resume.runs import KILLED, command, differ, differences, ended, run_command, start
 from uniarena import Agent, Trainer, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
 from uniarena.data import Episode, Recorder
@@ -128,6 +129,28 @@ def test_interrupted_and_resumed_is_the_same_run(name: str, env: str, tmp_path: 
     rows = [[{k: v for k, v in row.items() if k in ("updates", "loss", "value_loss")} for row in rows_of(folder)]
             for folder in (whole, cut)]  # fmt: skip
     assert rows[0] == rows[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "env"), [("cql", "Pendulum-v1"), ("discrete_bcq", "CartPole-v1")])
+def test_killed_and_continued_in_a_new_process(
+    name: str, env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, whole, cut = tmp_path / "run.json", tmp_path / "whole", tmp_path / "cut"
+    listeners = [{"type": "tests.offline.recorded:Kills"}]
+    file.write_text(json.dumps({**config(name, env), "callbacks": listeners}), encoding="utf-8")
+    assert command("train", str(file), "--run-dir", str(whole), "--quiet") == 0
+    assert (
+        ended(start(killed_after, 27, ("train", str(file), "--run-dir", str(cut), "--quiet")), "it") == KILLED
+    )
+    assert not (cut / "checkpoints" / "40").exists()
+    assert command("resume", str(cut), "--quiet") == 0
+    assert differences(whole, cut) == []
+
+
+def killed_after(updates: int, arguments: tuple[str, ...]) -> None:
+    os.environ["KILL_AFTER"] = str(updates)
+    run_command(arguments)
 
 
 def recording(path: Path) -> Path:

@@ -205,15 +205,14 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
     for name in ("log", "save", "eval"):
         steps = getattr(training, f"{name}_every_env_steps")
         count = getattr(training, f"{name}_interval")
-        given = f"{name}_every_env_steps={steps:,} is" if steps is not None else ""
+        given = f"{name}_every_env_steps={steps:,} is longer than the run" if steps is not None else ""
         if steps is None:
             steps = default[name] if count is None else -(-count // epochs) * per_update
             if count is not None:
-                given = f"{name}_interval={count} optimisation epochs is every {steps:,} {exp.units},"
+                every = f"every {steps:,} {exp.units}"
+                given = f"{name}_interval={count} optimisation epochs is {every}, longer than the run"
         if given and steps > total:
-            notices.append(
-                f"training.{given} longer than the run ({total:,}); it will not come due before the end"
-            )
+            notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
     starts = getattr(schedule, "learning_starts", 0)
     if starts >= total:

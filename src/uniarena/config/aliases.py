@@ -25,7 +25,7 @@ LEARNER = spellings.LEARNER | spellings_offline.LEARNER
 LEARNER_KEYS = tuple(path.partition(".")[2] for path in LEARNER if path.startswith("learner."))
 
 KEYS: dict[str, dict[str, str]] = {
-    "": _keys(spellings.TOP, SECTIONS),
+    "": _keys(spellings.TOP | spellings_offline.TOP, SECTIONS),
     "experiment": _keys(spellings.EXPERIMENT, field_types(SECTIONS["experiment"]), "experiment"),
     "environment": _keys(spellings.ENVIRONMENT, field_types(SECTIONS["environment"]), "environment"),
     "agent": _keys(spellings.AGENT, field_types(SECTIONS["agent"]), "agent"),
@@ -35,7 +35,8 @@ KEYS: dict[str, dict[str, str]] = {
 }
 NETWORK_KEYS = _keys(spellings.NETWORK, spellings.NETWORK)
 COMPONENT_KEYS = {kind: _keys(keys, keys) for kind, keys in spellings.COMPONENT.items()}
-NAMES = {kind: _keys(names, names) for kind, names in spellings.NAMES.items()}
+_NAMES = {**spellings.NAMES, "learner": spellings.NAMES["learner"] | spellings_offline.NAMES}
+NAMES = {kind: _keys(names, names) for kind, names in _NAMES.items()}
 VALUES = {key: _keys(values, values) for key, values in spellings.VALUES.items()}
 
 

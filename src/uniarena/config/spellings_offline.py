@@ -1,7 +1,17 @@
-"""Spellings of settings of learners from data: part of the table of `spellings.py`."""
+"""Spellings of what belongs to learning from data: part of the table of `spellings.py`."""
 
 from __future__ import annotations
 
+TOP = {"data": "dataset, offline_data"}
+NAMES = {
+    "bc": "behavior_cloning, behaviour_cloning, behavioral_cloning, behavioural_cloning",
+    "iql": "implicit_q_learning",
+    "awac": "advantage_weighted_actor_critic",
+    "cql": "conservative_q_learning, cql_sac",
+    "discrete_cql": "cql_dqn",
+    "bcq": "batch_constrained_q_learning",
+    "decision_transformer": "dt",
+}
 LEARNER = {
     "learner.advantage_scale": "iql_beta",
     "learner.expectile": "iql_tau",
