@@ -42,7 +42,7 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("agents.md", EncoderConfig),
         *[("memory.md", registry.lookup("memory", n).Config) for n in registry.BUILT_IN["memory"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
-        ("offline.md", registry.lookup("buffer", "dataset").Config),
+        *[("offline.md", registry.lookup("buffer", n).Config) for n in ("dataset", "dataset_sequence")],
         ("replay.md", HindsightConfig),
         *[
             ("configuration.md", config)
