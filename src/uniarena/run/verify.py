@@ -28,7 +28,9 @@ from uniarena.trainer.loggers.jsonl import read_rows
 
 MOST = 10_000
 """Environment steps that are repeated unless it is told otherwise."""
-_CLOCK = frozenset(("wall_s", "fps", "wall", "loop_seconds", "evaluation_seconds", "threads"))
+_CLOCK = frozenset(
+    ("wall_s", "fps", "updates_per_s", "wall", "loop_seconds", "evaluation_seconds", "threads")
+)
 _LATE = "eval"  # figures of evaluations, which the end of a run adds to its last row
 _STATE = ("agent", "buffer", "sampler")
 _OWN_STATE = ("counters", "episodes", "streams", "globals")
