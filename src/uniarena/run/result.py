@@ -53,7 +53,7 @@ class Result:
         return {
             "run": str(self.run),
             "env_steps": self.env_steps,
-            "updates": self.updates,
+            **({} if self.env_steps else {"updates": self.updates}),
             "setup_s": round(self.setup_s, 3),
             "wall_s": round(self.wall_s, 3),
             "eval": None if self.eval is None else figures(self.eval),
