@@ -16,6 +16,7 @@ from uniarena.buffers.frames import find_stacks
 from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig, refuse_other_regime
 from uniarena.buffers.spec import BufferSpec, stored_state
+from uniarena.buffers.statistics import fit_to_data
 from uniarena.config import ConfigError, brought_parts, parse
 from uniarena.config.dump import without_secrets
 from uniarena.config.section import left_out
@@ -71,6 +72,7 @@ class Agent:
         )
         self._actor: Actor | None = None
         self._progress = 0.0
+        fit_to_data(self.buffer, self.normalizer, self.reward_scaler)
         self.spec = without_secrets(by_import_path(spec))
 
     @classmethod
@@ -191,6 +193,7 @@ class Agent:
             successors=bool(self.spec["intrinsic"]),
             extra=stored_state(self.model.initial_state(1), kind, "state" in self.learner.records),
             action_space=self.action_map.env_space,
+            asked=self.learner.records,
         )
         return kind(parse(kind.Config, fields, "agent.buffer"), spec)
 
@@ -233,11 +236,7 @@ class Agent:
             ValueError: the observation does not fit the space, key by key.
         """
         if action_mask is not None:
-            obs = (
-                {**obs, "action_mask": action_mask}
-                if isinstance(obs, dict)
-                else {"obs": obs, "action_mask": action_mask}
-            )
+            obs = {**(obs if isinstance(obs, dict) else {"obs": obs}), "action_mask": action_mask}
         tree, batched = as_batch(self.observation_space, obs, self.device)
         count = len(tree_leaves(tree)[0])
         if state is None:

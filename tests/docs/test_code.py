@@ -9,6 +9,7 @@ import pytest
 
 import uniarena
 from uniarena.config import check_components, load
+from uniarena.run.training import read
 from uniarena.trainer import Trainer
 
 from .pages import PAGES, READMES, ROOT, Block, blocks
@@ -23,7 +24,8 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     train, fit = uniarena.train, Trainer.fit
 
     def short_train(config: Any, overrides: Any = (), **options: Any) -> Any:
-        few = [f"training.total_timesteps={STEPS}", "training.n_eval_episodes=1"]
+        length = "total_timesteps" if read(config, overrides).data is None else "total_updates"
+        few = [f"training.{length}={STEPS}", "training.n_eval_episodes=1"]
         return train(config, [*overrides, *few], **{**options, "quiet": True})
 
     monkeypatch.setattr(uniarena, "train", short_train)

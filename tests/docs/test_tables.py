@@ -42,7 +42,7 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("agents.md", EncoderConfig),
         *[("memory.md", registry.lookup("memory", n).Config) for n in registry.BUILT_IN["memory"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
-        ("offline.md", registry.lookup("buffer", "dataset").Config),
+        *[("offline.md", registry.lookup("buffer", n).Config) for n in ("dataset", "dataset_sequence")],
         ("replay.md", HindsightConfig),
         *[
             ("configuration.md", config)
@@ -129,6 +129,20 @@ def test_the_off_policy_defaults_are_those_of_the_code(column: int, name: str):
         codes(row[0])[0]: row[column]
         for row in rows(DOCS / "learners.md", "Keys off-policy")
         if len(row) == 5
+    }
+    code = {field.name: field.default for field in describe(registry.lookup("learner", name).Config)}
+    code["optimizer"] = code["optimizer"].type
+    table = {key: value(f"[{cell}]" if ", " in cell else cell) for key, cell in cells.items() if cell != "–"}
+    assert {key: tuple(map(float, v)) if isinstance(v, list) else v for key, v in table.items()} == code
+
+
+FROM_DATA = ("bc", "iql", "bcq", "discrete_bcq", "decision_transformer")
+
+
+@pytest.mark.parametrize(("column", "name"), list(enumerate(FROM_DATA, 1)))
+def test_the_defaults_of_learners_from_data_are_those_of_the_code(column: int, name: str):
+    cells = {
+        codes(row[0])[0]: row[column] for row in rows(DOCS / "learners.md", "Keys of learners from data")
     }
     code = {field.name: field.default for field in describe(registry.lookup("learner", name).Config)}
     code["optimizer"] = code["optimizer"].type

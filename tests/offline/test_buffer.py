@@ -19,6 +19,7 @@ from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
 from uniarena.buffers.mix import MixedReplay
 from uniarena.buffers.replay import ReplayBuffer, ReplayConfig
 from uniarena.buffers.spec import BufferSpec
+from uniarena.buffers.trajectories import DatasetSequenceConfig, DatasetSequences
 from uniarena.config import ConfigError, parse
 from uniarena.data import DataError, Episode
 from uniarena.data.fitting import policy_space
@@ -164,7 +165,7 @@ def test_it_is_found_by_its_type_and_mixes_with_replay(tmp_path: Path) -> None:
     assert batch.source.tolist() == [1] * 10  # replay is empty so far
 
 
-def test_an_agent_learns_from_it_and_the_trainer_says_why_it_cannot(tmp_path: Path) -> None:
+def test_an_agent_learns_from_it_and_so_does_a_trainer(tmp_path: Path) -> None:
     env = uniarena.make_env("CartPole-v1")
     rng = np.random.default_rng(0)
     n = 200
@@ -182,6 +183,44 @@ def test_an_agent_learns_from_it_and_the_trainer_says_why_it_cannot(tmp_path: Pa
     agent = uniarena.Agent.assemble(env, learner, policy={"hidden_sizes": [8]}, parts=parts)
     losses = [float(agent.update().metrics["loss"]) for _ in range(150)]
     assert losses[-1] < 0.1 * losses[0]  # every step is worth 1, and it learns that
-    with pytest.raises(ValueError, match="a dataset is fixed and takes no experience"):
-        uniarena.Trainer(agent, env).fit(env_steps=10)
+    assert uniarena.Trainer(agent, env).fit(10).updates == 10
     env.close()
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_what_a_learner_asks_to_know_of_the_rows_after(tmp_path: Path, n: int) -> None:
+    buffer, episodes = made(tmp_path, 0, n, asked=("next_action", "return_to_go"))
+    places = [(k, episode, t) for k, episode in enumerate(episodes) for t in range(len(episode.reward))]
+    batch = buffer.at(np.arange(len(places)))
+    assert batch.episode_id.tolist() == [k for k, _, _ in places]
+    for i, (_, episode, t) in enumerate(places):
+        rest = sum(GAMMA**j * r for j, r in enumerate(episode.reward[t:]))
+        assert batch.return_to_go[i].item() == pytest.approx(rest, abs=1e-4)
+        after = t + min(n, len(episode.reward) - t)
+        assert batch.followed[i].item() == (after < len(episode.reward))
+        if batch.followed[i]:
+            assert at(batch.next_action, i) == at(episode.action, after)
+
+
+def test_rows_to_look_at_are_spread_over_the_data(tmp_path: Path) -> None:
+    buffer, episodes = made(tmp_path, 0)
+    rows = buffer.recent(512)
+    assert rows.shape == (buffer.size, 1) and bool(rows.valid.all())
+    lengths = [len(episode.reward) for episode in episodes]
+    assert rows.ended[:, 0].nonzero().ravel().tolist() == (np.cumsum(lengths) - 1).tolist()
+
+
+def test_sequences_end_with_their_episode(tmp_path: Path) -> None:
+    buffer, episodes = made(tmp_path, 0, asked=("return_to_go",))
+    cfg = DatasetSequenceConfig(path=buffer.cfg.path, length=4)
+    batch = DatasetSequences(cfg, buffer.spec).sample(generator(0), 100)
+    assert batch.shape == (4, 100) and bool(batch.valid[0].all())
+    starts = np.cumsum([0, *(len(episode.reward) for episode in episodes)])
+    for column in range(100):
+        first = int(batch.index[0, column])
+        left = int(starts[np.searchsorted(starts, first, side="right")]) - first
+        expected = [first + min(k, left - 1) for k in range(4)]
+        assert batch.index[:, column].tolist() == expected
+        assert batch.valid[:, column].tolist() == [k < left for k in range(4)]
+        assert batch.weight[:, column].tolist() == [float(k < left) for k in range(4)]
+        assert batch.is_first[0, column].item() == (first in starts)

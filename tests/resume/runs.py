@@ -40,7 +40,7 @@ SERVER.set_forkserver_preload(
 )
 
 KILLED, INTERRUPTED = -signal.SIGKILL, 130
-CLOCK = ("wall_s", "fps", "wall", "loop_seconds", "evaluation_seconds")
+CLOCK = ("wall_s", "fps", "updates_per_s", "wall", "loop_seconds", "evaluation_seconds")
 """What depends on how fast the machine is; `system/…` does too."""
 
 

@@ -38,6 +38,7 @@ def test_counters_and_schedules_stand_where_they_should_after_stops(tmp_path: Pa
             "iterations": -(-steps // 40),
             "epochs": -(-steps // 40) * 2,
             "episodes": meta["counters"]["episodes"],
+            "unit": "env_steps",
             "worker_restarts": 0,
         }
         rate = state["agent"]["learner"]["_extra_state"]["optimizers"]["optimizer"]["torch"]["param_groups"][

@@ -19,6 +19,7 @@ from uniarena.assembly.environment import build_env, cannot_be_made, from_reset,
 from uniarena.batch import tree_leaves
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
+from uniarena.config.assembly import of_data
 from uniarena.config.errors import Faults
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
@@ -102,7 +103,7 @@ def build_agent(exp: Experiment, env: Env) -> Agent:
             name: part
             for name, part in (
                 ("explorer", section.explorer),
-                ("buffer", section.buffer),
+                ("buffer", section.buffer if exp.data is None else of_data(exp.data, exp.learner["type"])),
                 ("memory", section.memory),
                 ("intrinsic", section.intrinsic),
             )
@@ -193,39 +194,35 @@ def choose_threads(wanted: int | str, agent: Agent, taken: int = 0) -> int:
 
 
 def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], list[str]]:
-    """Environment steps between logs, saves and evaluations, and notices about those that never come due.
+    """Environment steps (offline: updates) between logs, saves and evaluations, and notices about those that never come
+    due.
 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """
-    training, notices, result = exp.training, [], {}
-    schedule = schedule_for(agent.learner.cfg)
+    training, total, notices, result = exp.training, exp.total, [], {}
+    schedule = schedule_for(agent.learner.cfg, buffer=agent.buffer)
     per_update, epochs = schedule.steps_per_update(env.num_envs), schedule.epochs_per_update
     default = {
         "log": max(per_update, getattr(schedule, "iteration", 1)),
-        "save": max(per_update, training.total_timesteps // 5),
+        "save": max(per_update, total // 5),
     }
-    default["eval"] = max(per_update, training.total_timesteps // 10)
+    default["eval"] = max(per_update, total // 10)
     for name in ("log", "save", "eval"):
         steps = getattr(training, f"{name}_every_env_steps")
         count = getattr(training, f"{name}_interval")
+        given = f"{name}_every_env_steps={steps:,} is longer than the run" if steps is not None else ""
         if steps is None:
             steps = default[name] if count is None else -(-count // epochs) * per_update
-            if count is not None and steps > training.total_timesteps:
-                notices.append(
-                    f"training.{name}_interval={count} optimisation epochs is every {steps:,} env steps, "
-                    f"longer than the run ({training.total_timesteps:,}); it will not come due before the end"
-                )
-        elif steps > training.total_timesteps:
-            notices.append(
-                f"training.{name}_every_env_steps={steps:,} is longer than the run "
-                f"({training.total_timesteps:,}); it will not come due before the end"
-            )
+            if count is not None:
+                every = f"every {steps:,} {exp.units}"
+                given = f"{name}_interval={count} optimisation epochs is {every}, longer than the run"
+        if given and steps > total:
+            notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
     starts = getattr(schedule, "learning_starts", 0)
-    if starts >= training.total_timesteps:
+    if starts >= total:
         notices.append(
-            f"learner.learning_starts={starts:,} is as long as the run ({training.total_timesteps:,}): "
-            "nothing will be learned"
+            f"learner.learning_starts={starts:,} is as long as the run ({total:,}): nothing will be learned"
         )
     return result, notices
 
@@ -330,7 +327,9 @@ def summary(trainer: Trainer) -> str:
     count, threads = _count(agent.model), torch.get_num_threads()
     row_bytes = sum(leaf[0].nbytes for leaf in tree_leaves(trainer.sampler.last_obs))
     kept = "with the environment's own state"
-    if not trainer.sampler.native_state:
+    if trainer.counters.unit == "updates":
+        kept = "of the agent; the data stays where it is"
+    elif not trainer.sampler.native_state:
         kept = "the environment cannot give its state, so those due by env steps end all its episodes"
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
     sampling = ""

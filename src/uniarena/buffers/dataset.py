@@ -6,7 +6,7 @@ memory or in mapped files, and a sample costs what its own rows cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,11 +15,17 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, Tree, tree_map
+from uniarena.buffers.sequels import returns_to_go
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.window import Return, Window, summed
 from uniarena.config import ConfigError, config
 from uniarena.data import DataConfig, DataError, Dataset, load
 from uniarena.envs.spaces import describe, leaf_spaces, storage_space
+
+PIECE = 16_384
+"""Rows that statistics of all data are taken in at a time."""
+RUN = 64
+"""Consecutive rows of `DatasetBuffer.recent`."""
 
 
 @config
@@ -45,6 +51,8 @@ class DatasetBuffer:
 
     Config: type = DatasetConfig
     gives_sequences: ClassVar[bool] = False
+    fixed: ClassVar[bool] = True
+    """Nothing is added: a run that learns from it steps no environment, and its clock is updates."""
 
     def __init__(self, cfg: DatasetConfig, spec: BufferSpec, dataset: Dataset | None = None) -> None:
         if spec.extra:
@@ -65,6 +73,10 @@ class DatasetBuffer:
         self._to_policy = _to_policy(dataset.action_space, spec.policy_space)
         self._send = _sender(spec.device)
         self._ones: tuple[Tensor, Tensor] = (torch.ones(0), torch.ones(0))
+        self._ends = np.zeros(len(dataset), bool)
+        self._ends[rows.starts[1:] - 1] = True
+        asked = "return_to_go" in spec.asked
+        self._rest = returns_to_go(self._reward, self._ends, spec.gamma) if asked else None
 
     @property
     def size(self) -> int:
@@ -96,8 +108,9 @@ class DatasetBuffer:
 
         Returns:
             `[N]` of obs, action (as the policy gives it), reward (n steps summed), next_obs, discount (γⁿ, 0 where
-            terminated), terminated, weight (1), index (of the transition), n (steps summed). With `spec.successors`
-            also `known` or, where several steps are summed, `window`, as of `ReplayBuffer.sample`.
+            terminated), terminated, weight (1), index (of the transition), episode_id, n (steps summed). With
+            `spec.successors` also `known` or, where several steps are summed, `window`, and what `spec.asked` has,
+            as of `ReplayBuffer.sample`.
         """
         count = size or self.spec.batch_size
         return self.at(torch.randint(len(self.dataset), (count,), generator=generator).numpy())
@@ -120,11 +133,42 @@ class DatasetBuffer:
         for name in ("reward", "discount", "terminated"):
             fields[name] = send(getattr(result, name))
         fields |= {"weight": weight, "index": send(index), "n": count}
+        fields["episode_id"] = send(data.episode_id[index])
+        if self.spec.asked:
+            fields |= self._sequels(index, result.last)
         if self.spec.successors and self._stop is None:
             fields["known"] = send(data.rows.known[index])
         elif self.spec.successors:
             fields["window"] = self._steps(index, steps)
         return Batch._trusted((len(index),), fields)
+
+    def observations(self) -> Iterator[Tree]:
+        """All of them, piece by piece: trees of `[N, …]` tensors."""
+        for start in range(0, len(self.dataset), PIECE):
+            index = np.arange(start, min(start + PIECE, len(self.dataset)))
+            yield tree_map(self._send, self.dataset.obs(index))
+
+    def recent(self, steps: int) -> Batch:
+        """Rows spread over the data in runs of consecutive ones, at most `steps`, always the same; nothing is drawn.
+
+        Returns:
+            `[T, B]` of obs, action, next_obs, reward, terminated, ended (the episode goes no further), valid.
+        """
+        data, run = self.dataset, min(RUN, len(self.dataset))
+        starts = np.linspace(0, len(data) - run, max(1, min(steps, len(data)) // run)).astype(np.int64)
+        index = starts + np.arange(run)[:, None]
+        flat, shape = index.ravel(), index.shape
+        fields = self._observed(flat, flat)
+        for name, array in (
+            ("reward", self._reward[flat]),
+            ("terminated", data.terminated[flat]),
+            ("ended", self._ends[flat]),
+            ("valid", data.rows.known[flat] | data.terminated[flat]),
+        ):
+            fields[name] = self._send(array)
+        return Batch(
+            shape, {k: tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), v) for k, v in fields.items()}
+        )
 
     def reprioritise(self, index: Any, priority: Any) -> None:
         """Uniform sampling has no priorities; this is taken so that learners need not ask."""
@@ -166,6 +210,17 @@ class DatasetBuffer:
             "action": tree_map(send, self._to_policy(data.action(index))),
             "next_obs": tree_map(send, data.next_obs(last)),
         }
+
+    def _sequels(self, index: np.ndarray, last: np.ndarray) -> dict[str, Any]:
+        """What a learner asked to know of the rows after transitions `[N]`, whose windows end at `last`."""
+        data, found = self.dataset, dict[str, Any]()
+        if "next_action" in self.spec.asked:
+            action = self._to_policy(data.action(np.minimum(last + 1, len(data) - 1)))
+            found["next_action"] = tree_map(self._send, action)
+            found["followed"] = self._send(~self._ends[last])
+        if self._rest is not None:
+            found["return_to_go"] = self._send(self._rest[index])
+        return found
 
     def _steps(self, index: np.ndarray, steps: np.ndarray) -> dict[str, Any]:
         """The steps of windows `[N, n]`; behind a window's end, copies of its last."""

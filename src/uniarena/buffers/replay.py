@@ -18,6 +18,7 @@ from uniarena.buffers.flags import OK, STOP, TERMINATED
 from uniarena.buffers.gather import Leaves, gather, known
 from uniarena.buffers.her import Goals, Hindsight, HindsightConfig
 from uniarena.buffers.ring import Ring
+from uniarena.buffers.sequels import ReturnsToGo, next_actions
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.window import Window, one_step, summed, windows
 from uniarena.config import Between, config
@@ -65,6 +66,7 @@ class ReplayBuffer:
         self._worth = np.array([spec.gamma, 0.0], np.float32)
         self._powers = spec.gamma ** np.arange(spec.n_step + 1, dtype=np.float64)
         self._send = _sender(spec.device)
+        self._returns = ReturnsToGo(self.ring, spec.gamma) if "return_to_go" in spec.asked else None
         self._of_size: tuple[int, Any] = (0, None)
 
     @property
@@ -102,7 +104,9 @@ class ReplayBuffer:
             weight, index (for `reprioritise`), n (steps summed), and the extra fields. With `spec.successors` also
             `known [N]`, False where an end's observation was lost; or where several steps are summed `window`: obs,
             next_obs (both under the row's goal), action and the extra fields of each step, `[N, n_step, …]`, and
-            `valid [N, n_step]`: it was summed, and its successor is known.
+            `valid [N, n_step]`: it was summed, and its successor is known. Where `spec.asked` has them: `next_action`
+            after the (last) step and `followed [N]`, False where the data has none; `return_to_go [N]`, the discounted
+            rewards from the row to the end of its episode.
 
         Raises:
             RuntimeError: nothing can be sampled yet.
@@ -202,6 +206,7 @@ class ReplayBuffer:
         ring, n, send, goals = self.ring, self.spec.n_step, self._send, None
         if n == 1 and self.her is None:
             result, steps = one_step(ring, places, flags, self._worth), self._constants(len(places))[2]
+            last_flags = flags
             obs, next_obs, more = gather(ring, places, flags)
         else:
             window = windows(ring, places, n)
@@ -221,7 +226,20 @@ class ReplayBuffer:
         fields["reward"], fields["discount"] = send(result.reward), send(result.discount)
         fields["terminated"], fields["n"] = send(result.terminated), steps
         fields["index"] = send(places + ring.id_shift)
+        if self.spec.asked:
+            fields |= self._sequels(places, result.last, last_flags)
         return fields
+
+    def _sequels(self, places: np.ndarray, ends: np.ndarray, flags: np.ndarray) -> dict[str, Any]:
+        """What a learner asked to know of the rows after `places [N]`; `flags` are those of the windows' `ends [N]`."""
+        found: dict[str, Any] = {}
+        if "next_action" in self.spec.asked:
+            leaves, followed = next_actions(self.ring, ends, flags)
+            found["next_action"] = self.ring.layout.tree("action", [self._send(leaf) for leaf in leaves])
+            found["followed"] = self._send(followed)
+        if self._returns is not None:
+            found["return_to_go"] = self._send(self._returns(places))
+        return found
 
     def _steps(self, window: Window, goals: Goals | None) -> dict[str, Any]:
         """The steps of windows `[N, n]`, each with its own successor; behind a window's end, copies of its last."""

@@ -94,7 +94,10 @@ def refuse_other_regime(kind: Any, learner_cfg: Any, learner: Any) -> None:
         ConfigError: naming both.
     """
     replays = getattr(learner_cfg, "updates_per_env_step", None) is not None
-    own = isinstance(kind, type) and issubclass(kind, RolloutBuffer if replays else ReplayBuffer)
+    others = RolloutBuffer if replays else ReplayBuffer
+    own = isinstance(kind, type) and (
+        issubclass(kind, others) or (getattr(kind, "fixed", False) and not replays)
+    )
     if own:
         given, wanted = ("whole rollouts", "replay") if replays else ("samples of replay", "whole rollouts")
         name = getattr(learner, "__name__", learner)

@@ -86,6 +86,7 @@ class SequenceReplay(ReplayBuffer):
             fields[name] = self._send(array)
         if self.spec.successors:
             fields["known"] = self._send(known(flags))
+        fields |= self._sequels(flat, flat, flags) if self.spec.asked else {}
         fields["weight"] = (weight * self._send(valid & learned)).reshape(-1)
         steps, count = places.shape
         shaped = {

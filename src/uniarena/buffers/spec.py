@@ -34,6 +34,7 @@ class BufferSpec:
         successors: say of which rows they are known, and give every step's of a window; see `ReplayBuffer.sample`.
         extra: further fields of a row to keep and to sample, name → space of one row (`bonus`, `log_prob`, `state`).
         action_space: the environment's own, which data from elsewhere is read by; None: the data must say it.
+        asked: what a learner asks for beside each transition (`Learner.records`): `next_action`, `return_to_go`.
     """
 
     observation_space: Space[Any]
@@ -48,6 +49,7 @@ class BufferSpec:
     successors: bool = False
     extra: Mapping[str, Space[Any]] = field(default_factory=dict)
     action_space: Space[Any] | None = None
+    asked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("columns", "batch_size", "n_step"):

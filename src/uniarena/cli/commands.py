@@ -366,7 +366,7 @@ def _resolved(experiment: Any) -> Answer:
 
 def _trained(result: Any) -> Answer:
     lines = [
-        f"{result.stop_reason}: {result.env_steps:,} env steps in {result.wall_s:.1f} s of training, "
+        f"{result.stop_reason}: {result.length} in {result.wall_s:.1f} s of training, "
         f"set-up {result.setup_s:.1f} s",
         *([] if result.eval is None else [_evaluated(result.eval)]),
         f"run folder: {result.run}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from uniarena import registry
-from uniarena.config import spellings
+from uniarena.config import spellings, spellings_offline
 from uniarena.config.errors import closest, squash
 from uniarena.config.fields import field_types
 from uniarena.config.schema import SECTIONS
@@ -21,21 +21,23 @@ def _keys(table: Mapping[str, str], fields: Iterable[str], section: str = "") ->
     return _words(table) | own
 
 
-LEARNER_KEYS = tuple(path.partition(".")[2] for path in spellings.LEARNER if path.startswith("learner."))
+LEARNER = spellings.LEARNER | spellings_offline.LEARNER
+LEARNER_KEYS = tuple(path.partition(".")[2] for path in LEARNER if path.startswith("learner."))
 
 KEYS: dict[str, dict[str, str]] = {
-    "": _keys(spellings.TOP, SECTIONS),
+    "": _keys(spellings.TOP | spellings_offline.TOP, SECTIONS),
     "experiment": _keys(spellings.EXPERIMENT, field_types(SECTIONS["experiment"]), "experiment"),
     "environment": _keys(spellings.ENVIRONMENT, field_types(SECTIONS["environment"]), "environment"),
     "agent": _keys(spellings.AGENT, field_types(SECTIONS["agent"]), "agent"),
-    "learner": _keys(spellings.LEARNER, LEARNER_KEYS, "learner"),
+    "learner": _keys(LEARNER, LEARNER_KEYS, "learner"),
     "sampling": _keys(spellings.SAMPLING, field_types(SECTIONS["sampling"]), "sampling"),
     "training": _keys(spellings.TRAINING, field_types(SECTIONS["training"]), "training"),
     "distributed": _keys(spellings.DISTRIBUTED, field_types(SECTIONS["distributed"]), "distributed"),
 }
 NETWORK_KEYS = _keys(spellings.NETWORK, spellings.NETWORK)
 COMPONENT_KEYS = {kind: _keys(keys, keys) for kind, keys in spellings.COMPONENT.items()}
-NAMES = {kind: _keys(names, names) for kind, names in spellings.NAMES.items()}
+_NAMES = {**spellings.NAMES, "learner": spellings.NAMES["learner"] | spellings_offline.NAMES}
+NAMES = {kind: _keys(names, names) for kind, names in _NAMES.items()}
 VALUES = {key: _keys(values, values) for key, values in spellings.VALUES.items()}
 
 

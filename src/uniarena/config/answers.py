@@ -32,7 +32,6 @@ _LATER = {
     "tune": "hyper-parameter search comes",
     "hydra": "running under Hydra comes",
     "defaults": "Hydra's config composition comes",
-    "dataset": "training from datasets comes",
     "agent.world_model": "world models come",
     "agent.dynamics": "dynamics models come",
     "agent.planner": "planners come",
@@ -52,10 +51,7 @@ _LATER = {
 
 # Kind → names of planned components; a plug-in that registers such a name makes it available today.
 _NAMES_LATER = {
-    "learner": (
-        "bc bcq cql iql td3_bc awac dt decision_transformer "
-        "mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"
-    ),
+    "learner": ("mbpo dreamer dreamer_v3 gail airl dpo ippo mappo maddpg qmix vdn maml reptile grpo gspo"),
     "network": "gcn gat",
     "bonus": "ngu",
     "callback": "wandb WandbCallback mlflow MlflowCallback self_play optuna pruning",

@@ -117,6 +117,19 @@ def brought_parts(learner: Any, memory: Any) -> dict[str, dict[str, Any]]:
     return parts
 
 
+def of_data(section: Section, learner: Any) -> Section:
+    """The section `data` as that of the buffer that holds it: of sequences where the learner is from sequences."""
+    try:
+        name = canonical_name("learner", learner) if isinstance(learner, str) else learner
+        parts = brought_parts(registry.lookup("learner", name), None)
+    except registry.RegistryError:
+        parts = {}  # `check_components` tells
+    rows = parts.get("buffer", {}).get("type") != "sequence"
+    whole = Section(section)
+    whole.put("type", section.get("type", "dataset" if rows else "dataset_sequence"), section.where("type"))
+    return whole
+
+
 def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
     """A section without a type, with that of the part that the learner brings."""
     name = experiment.learner.get("type")
@@ -146,6 +159,8 @@ def check_components(experiment: Experiment) -> None:
             named.append(
                 (kind, f"agent.{kind}", section if "type" in section else _brought(experiment, kind, section))
             )
+    if experiment.data is not None:
+        named.append(("buffer", "data", of_data(experiment.data, experiment.learner.get("type"))))
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
         ("wrapper", "environment.wrappers", environment.wrappers),
@@ -159,7 +174,7 @@ def check_components(experiment: Experiment) -> None:
         for kind, path, section in named:
             with faults.gather():
                 if not (kind == "wrapper" and _of_gymnasium(section["type"])):
-                    if kind == "buffer":
+                    if path == "agent.buffer":
                         _check_replay_left_over(experiment, section)
                     component(kind, section, path)
         faults.check()

@@ -155,6 +155,8 @@ class _Pass:
             self._put(path, component(_TYPED[path], path, value, origin, self.base), origin)
         elif path in _LISTS:
             self._put(path, components(_LISTS[path], path, value, origin, self.base, self.faults), origin)
+        elif path == "data":
+            self._data(value, origin)
         elif path in SECTIONS:
             self._section(path, value, origin)
         elif path.startswith("learner."):
@@ -177,6 +179,19 @@ class _Pass:
         for key, entry in value.items():
             with self.faults.gather():
                 self._entry(path, key, entry, origin.under(value, key), value)
+
+    def _data(self, value: Any, origin: Origin) -> None:
+        """The keys of data, which are those of the buffer that holds it; a path alone will do."""
+        if value is None:
+            return self._put("data", None, origin)
+        if is_name(value):
+            value = Section({"path": value}, origin.location)
+        if not isinstance(value, Section):
+            raise not_a_map("data", value, origin)
+        self._open("data", origin.location)
+        for key, entry in value.items():
+            with self.faults.gather():
+                self._put(join("data", key), entry, origin.under(value, key))
 
     # -- the learner -----------------------------------------------------------------------------------------
     def _learner(self, value: Any, origin: Origin) -> None:

@@ -46,6 +46,8 @@ def to_mapping(experiment: Experiment) -> dict[str, Any]:
                 key: entry for key, entry in as_mapping(value).items() if not _is_empty_default(value, key)
             }
         tree[name] = _written(plain(value), hidden)
+    if experiment.data is not None:
+        tree["training"].pop("total_timesteps", None)  # it is counted in updates
     bonuses = tree["agent"].get("intrinsic", [])
     if len(bonuses) == 1:
         tree["agent"]["intrinsic"] = bonuses[0]

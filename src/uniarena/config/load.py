@@ -13,6 +13,7 @@ from uniarena.config.assembly import check_components, component
 from uniarena.config.canonical import canonical
 from uniarena.config.environments import is_multi_agent, renamed
 from uniarena.config.errors import ConfigError, Faults, listed
+from uniarena.config.offline import check_clock
 from uniarena.config.parse import coerce, parse
 from uniarena.config.read import read, read_override
 from uniarena.config.schema import SECTIONS, EnvironmentConfig, Experiment
@@ -126,6 +127,7 @@ def _build(tree: Section) -> Experiment:
     with faults.gather():
         if "environment" in sections:
             sections["environment"] = _environment(sections["environment"], tree, notices)
+    notices += check_clock(tree, faults)
     faults.check()
     notices += _notices(tree, sections)
     return Experiment(**sections, notices=tuple(notices), source=tree)
@@ -181,7 +183,7 @@ def _notices(tree: Section, sections: Mapping[str, Any]) -> list[str]:
     """What the user should know: a default that decides the run's length, and keys without effect."""
     found = []
     training, distributed = sections["training"], sections["distributed"]
-    if find(tree, "training.total_timesteps")[0] is None:
+    if tree.get("data") is None and find(tree, "training.total_timesteps")[0] is None:
         found.append(
             f"training.total_timesteps is not given; the default is {training.total_timesteps:,} env steps"
         )

@@ -14,6 +14,9 @@ from uniarena.config.section import Section, find
 
 Count = Annotated[int, Between(1)]
 
+UPDATES = 100_000
+"""Length of a run that learns from data, where none is given."""
+
 
 def _loggers() -> tuple[Section, ...]:
     return Section({"type": "jsonl"}), Section({"type": "tensorboard"})
@@ -106,6 +109,9 @@ class TrainingConfig:
     """How long to train, how often to look, on what hardware."""
 
     total_timesteps: Count = 1_000_000  # environment steps of the whole run, over all environments
+    total_updates: Count | None = (
+        None  # updates of the whole run where it learns from data, and steps no environment; null: 100,000
+    )
     log_interval: Count | None = None  # optimisation epochs between log lines
     save_interval: Count | None = None  # optimisation epochs between checkpoints
     eval_interval: Count | None = None  # optimisation epochs between evaluations
@@ -148,6 +154,7 @@ class Experiment:
     maps; `component` or `parse` turn them into the config of the component they name.
 
     Attributes:
+        data: which data to learn from: keys of the buffer `dataset`, or of another `type`; None: experience.
         notices: what the user should be told before training starts, one sentence each.
         source: the merged map everything was read from, with the places of its keys.
     """
@@ -157,11 +164,24 @@ class Experiment:
     agent: AgentConfig = field(default_factory=AgentConfig)
     learner: Section
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    data: Section | None = None
     training: TrainingConfig = field(default_factory=TrainingConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     callbacks: tuple[Section, ...] = ()
     notices: tuple[str, ...] = field(default=(), compare=False)
     source: Section = field(default_factory=Section, compare=False, repr=False)
+
+    @property
+    def total(self) -> int:
+        """How long the run is: environment steps, or updates where it learns from data."""
+        if self.data is None:
+            return self.training.total_timesteps
+        return self.training.total_updates or UPDATES
+
+    @property
+    def units(self) -> str:
+        """What that is counted in."""
+        return "env steps" if self.data is None else "updates"
 
     def locate(self, path: str) -> Location | None:
         """Where the key at a dotted path is written, or the nearest section around it; None for a default."""
@@ -182,6 +202,7 @@ SECTIONS: Mapping[str, Any] = {
     "agent": AgentConfig,
     "learner": Section,
     "sampling": SamplingConfig,
+    "data": Section,
     "training": TrainingConfig,
     "distributed": DistributedConfig,
     "callbacks": tuple[Section, ...],

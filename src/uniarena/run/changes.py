@@ -177,7 +177,7 @@ def settings(trainer: Trainer, changes: list[Change]) -> list[tuple[Optimizer, s
 
 def schedules_moved(before: Experiment, after: Experiment, done: int) -> list[str]:
     """What a new length of the run does to each schedule, which is a function of the fraction that is done."""
-    totals = before.training.total_timesteps, after.training.total_timesteps
+    totals = before.total, after.total
     if totals[0] == totals[1]:
         return []
     old, new = dict(_schedules(filled(before))), dict(_schedules(filled(after)))
@@ -190,7 +190,7 @@ def schedules_moved(before: Experiment, after: Experiment, done: int) -> list[st
             kind = new[path]
             lines.append(
                 f"{path} follows the new length of the run: {values[0]:.4g} → {values[1]:.4g} at {done:,} of "
-                f"{totals[1]:,} env steps ({kind['type']} from {kind['start']:g} to {kind['end']:g})"
+                f"{totals[1]:,} {after.units} ({kind['type']} from {kind['start']:g} to {kind['end']:g})"
             )
     return sorted(lines)
 

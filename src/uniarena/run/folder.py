@@ -17,6 +17,7 @@ from uniarena.config import ConfigError, Section
 from uniarena.config.read import read
 from uniarena.run.result import Result, figures
 from uniarena.sampling.evaluation import EvalResult
+from uniarena.trainer.clock import clock_of
 from uniarena.trainer.loggers.jsonl import read_rows
 
 CONFIG, CHANGES, RESULT, CHECKPOINTS, METRICS = (
@@ -93,6 +94,7 @@ def write_result(folder: Path, result: Result) -> None:
     found = result.eval
     document = {
         "env_steps": result.env_steps,
+        "updates": result.updates,
         "stop_reason": result.stop_reason,
         "resumable": result.resumable,
         "trusting": result.trusting,
@@ -128,6 +130,7 @@ def read_result(folder: Path) -> Result | None:
             found["stop_reason"],
             found["resumable"],
             found["trusting"],
+            found.get("updates", 0),
         )
     except (OSError, ValueError, LookupError, TypeError):
         return None
@@ -177,13 +180,13 @@ def fork(source: Path, new: Path, record: Callable[[Path], None]) -> Path:
         ConfigError: there is something at `new`, or it cannot be written.
     """
     _refuse_taken(new)
-    steps = checkpoint.read_meta(source)["counters"]["env_steps"]
+    steps = clock_of(checkpoint.read_meta(source)["counters"])
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(4)}.tmp")
     name = source.name if source.name.isdigit() else str(steps)
     try:
         (temporary / CHECKPOINTS).mkdir(parents=True)
         shutil.copytree(source, temporary / CHECKPOINTS / name, copy_function=_link_or_copy)
-        rows = [row for row in read_rows(owner(source) / METRICS) if row.get("env_steps", 0) <= steps]
+        rows = [row for row in read_rows(owner(source) / METRICS) if clock_of(row) <= steps]
         if rows:
             write_lines(temporary / METRICS, rows)
         record(temporary)

@@ -30,6 +30,7 @@ class Result:
         stop_reason: `finished`, `interrupted`, or what a callback said.
         resumable: it was stopped before its end.
         trusting: loading it needs `trust`, since its configuration names classes by import path.
+        updates: of the learner, over the run's whole life.
     """
 
     run: Path
@@ -40,12 +41,19 @@ class Result:
     stop_reason: str = "finished"
     resumable: bool = False
     trusting: bool = False
+    updates: int = 0
+
+    @property
+    def length(self) -> str:
+        """How long it was, in the unit that it was counted in."""
+        return f"{self.env_steps:,} env steps" if self.env_steps else f"{self.updates:,} updates"
 
     def to_json(self) -> dict[str, Any]:
         """The object that `uniarena train --json` prints."""
         return {
             "run": str(self.run),
             "env_steps": self.env_steps,
+            **({} if self.env_steps else {"updates": self.updates}),
             "setup_s": round(self.setup_s, 3),
             "wall_s": round(self.wall_s, 3),
             "eval": None if self.eval is None else figures(self.eval),
@@ -101,7 +109,7 @@ class SeedsReport:
         lines = []
         for seed, result in self.results.items():
             told = "interrupted" if result.eval is None else f"return {result.eval.return_mean:.2f}"
-            lines.append(f"seed {seed}: {told} after {result.env_steps:,} env steps  {result.run}")
+            lines.append(f"seed {seed}: {told} after {result.length}  {result.run}")
         lines += [f"seed {seed}: failed: {error}" for seed, error in self.failures.items()]
         if self.summary["count"]:
             low, high = self.summary["interval_95"]

@@ -25,6 +25,7 @@ from uniarena.run.folder import (
     saved_config,
     write_lines,
 )
+from uniarena.trainer.clock import clock_of
 
 
 class NothingToDo(Exception):
@@ -55,8 +56,8 @@ class Plan:
 
     @property
     def env_steps(self) -> int:
-        """Where it goes on."""
-        return int(self.meta["counters"]["env_steps"])
+        """Where it goes on; of a run that learns from data, in updates."""
+        return clock_of(self.meta["counters"])
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -64,13 +65,13 @@ class Plan:
         return [*(self.meta.get("changes") or []), *(change.entry(self.env_steps) for change in self.changes)]
 
     def refuse_finished(self) -> None:
-        """Raise NothingToDo where the run has all its env steps."""
-        total = self.exp.training.total_timesteps
+        """Raise NothingToDo where the run has all its env steps, or updates."""
+        total, key = self.exp.total, "total_timesteps" if self.exp.data is None else "total_updates"
         if self.env_steps >= total:
             more = 2 * self.env_steps
             raise NothingToDo(
-                f"{self.run} has reached its {total:,} env steps already. To train it for longer: "
-                f"uniarena resume {shlex.quote(str(self.run))} training.total_timesteps={more}"
+                f"{self.run} has reached its {total:,} {self.exp.units} already. To train it for longer: "
+                f"uniarena resume {shlex.quote(str(self.run))} training.{key}={more}"
             )
 
     def record(self, folder: Path) -> None:
@@ -181,7 +182,7 @@ def requeued(folder: Path, exp: Experiment) -> Plan | None:
     found = plan(folder, given=exp)
     result = read_result(folder)
     if result is not None and not result.resumable:
-        raise NothingToDo(f"{folder} is complete: {result.stop_reason} after {result.env_steps:,} env steps")
+        raise NothingToDo(f"{folder} is complete: {result.stop_reason} after {result.length}")
     found.refuse_finished()
     return found
 

@@ -31,7 +31,7 @@ def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
     """Say where the run stopped and how to go on; keep the whole traceback in the run's log."""
     with contextlib.suppress(OSError), (folder / provenance.LOG).open("a", encoding="utf-8") as file:
         file.write(provenance.redact("".join(traceback.format_exception(error)), code=True))
-    steps = f"{trainer.counters.env_steps:,} env steps"
+    steps = f"{trainer.counters.clock:,} {trainer.counters.units}"
     if isinstance(error, Exception) and _from_environment(error):
         error.add_note(f"To look at the environment alone: uniarena check-env {trainer.sampler.env.env_id}")
     if any((folder / "checkpoints").glob("*/manifest.json")):
@@ -69,7 +69,7 @@ def interrupts(trainer: Trainer) -> Iterator[None]:
         told.append(number)
         if len(told) > 1:
             return
-        over = trainer.should_stop or 0 < trainer.total_env_steps <= trainer.counters.env_steps
+        over = trainer.should_stop or 0 < trainer.total_env_steps <= trainer.counters.clock
         what = (
             "at the end: evaluating and saving"
             if over

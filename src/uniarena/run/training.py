@@ -198,10 +198,11 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             log.info(text)
         place = "with new episodes" if state["sampler"]["env"] is None else "in the middle of its episodes"
         log.info(
-            "resumed %s at %s env steps, %s\n%s",
+            "resumed %s at %s %s, %s\n%s",
             folder,
             f"{found.env_steps:,}",
-            place,
+            trainer.counters.units,
+            "on its data" if trainer.counters.unit == "updates" else place,
             assembly.summary(trainer),
         )
         return _fit(trainer, exp, folder, started)
@@ -301,7 +302,7 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
     with interrupts(trainer):  # also over what is written last
         try:
             with deadline(trainer, exp.training.max_wall_time):
-                trainer.fit(exp.training.total_timesteps)
+                trainer.fit(exp.total)
         except BaseException as error:
             note_failure(error, trainer, folder)
             raise
@@ -317,6 +318,7 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
             trainer.stop_reason,
             trainer.stop_reason in (INTERRUPTED, OUT_OF_TIME),
             _needs_trust(trainer, exp, folder),
+            trainer.counters.updates,
         )
         write_result(folder, result)
         return result

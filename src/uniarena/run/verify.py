@@ -23,11 +23,14 @@ from uniarena.run.folder import CHECKPOINTS, METRICS, run_folder, saved_changes,
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
 from uniarena.seeding import seed_globals
+from uniarena.trainer.clock import clock_of
 from uniarena.trainer.loggers.jsonl import read_rows
 
 MOST = 10_000
 """Environment steps that are repeated unless it is told otherwise."""
-_CLOCK = frozenset(("wall_s", "fps", "wall", "loop_seconds", "evaluation_seconds", "threads"))
+_CLOCK = frozenset(
+    ("wall_s", "fps", "updates_per_s", "wall", "loop_seconds", "evaluation_seconds", "threads")
+)
 _LATE = "eval"  # figures of evaluations, which the end of a run adds to its last row
 _STATE = ("agent", "buffer", "sampler")
 _OWN_STATE = ("counters", "episodes", "streams", "globals")
@@ -139,7 +142,7 @@ def verify(
         repeated = read_rows(scratch / METRICS)
         now = provenance.write_provenance(scratch, seed=exp.experiment.seed)
         patches = [_patch(folder, record), _patch(scratch, now)]
-    rows = [row for row in recorded if row["env_steps"] <= reached]
+    rows = [row for row in recorded if clock_of(row) <= reached]
     found = [_first_row(rows, repeated, reached), watch.mismatch]
     first = min((m for m in found if m is not None), key=lambda m: m.env_steps, default=None)
     return Verdict(
@@ -167,7 +170,7 @@ def _most(
     folder: Path, record: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]], steps: int | None
 ) -> tuple[int, str]:
     """How many env steps to repeat, and what forbids more."""
-    last = int(recorded[-1]["env_steps"])
+    last = clock_of(recorded[-1])
     most, limit = last, f"{last:,} env steps is all that the run recorded" if (steps or 0) > last else ""
     for change in saved_changes(folder)[:1]:
         if change["env_steps"] < most:
@@ -192,7 +195,7 @@ class _Watch:
         self.mismatch: Mismatch | None = None
 
     def on_iteration_end(self, trainer: Any, event: Any) -> None:
-        if trainer.counters.env_steps >= self.most and not trainer.done:
+        if trainer.counters.clock >= self.most and not trainer.done:
             trainer.request_stop(INTERRUPTED)  # for which no last evaluation is made
 
     def on_checkpoint(self, trainer: Any, event: Any) -> None:
@@ -203,7 +206,7 @@ class _Watch:
             or self.mismatch is not None
         ):
             return
-        env_steps = trainer.counters.env_steps
+        env_steps = trainer.counters.clock
         if env_steps > self.most:
             return
         try:
@@ -226,10 +229,10 @@ def _repeat(exp: Experiment, folder: Path, scratch: Path, watch: _Watch) -> int:
         )
         try:
             _set_threads(folder)
-            trainer.fit(exp.training.total_timesteps)
+            trainer.fit(exp.total)
         finally:
             trainer.close()
-    return trainer.counters.env_steps
+    return trainer.counters.clock
 
 
 def _set_threads(folder: Path) -> None:
@@ -257,10 +260,10 @@ def _first_row(
     recorded: Sequence[Mapping[str, Any]], repeated: Sequence[Mapping[str, Any]], reached: int
 ) -> Mismatch | None:
     """The first figure that differs."""
-    ours = {row["env_steps"]: row for row in repeated}
-    steps = {row["env_steps"] for row in recorded}
+    ours = {clock_of(row): row for row in repeated}
+    steps = {clock_of(row) for row in recorded}
     for row in recorded:
-        at = row["env_steps"]
+        at = clock_of(row)
         if at not in ours:
             return Mismatch(at, "the row of this iteration", "there", "not there")
         for name in sorted({*row, *ours[at]} - {"env_steps"}):

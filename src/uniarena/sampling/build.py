@@ -5,10 +5,11 @@ from __future__ import annotations
 from uniarena.agent import Agent
 from uniarena.config import ConfigError, SamplingConfig
 from uniarena.envs.protocol import Env
+from uniarena.sampling.empty import EmptySampler
 from uniarena.sampling.local import LocalSampler
 from uniarena.sampling.pipelined import PipelinedSampler
 
-Sampler = LocalSampler | PipelinedSampler
+Sampler = LocalSampler | PipelinedSampler | EmptySampler
 
 
 def build_sampler(agent: Agent, env: Env, cfg: SamplingConfig) -> Sampler:
@@ -18,11 +19,19 @@ def build_sampler(agent: Agent, env: Env, cfg: SamplingConfig) -> Sampler:
         env: what it steps, or what the producer makes another one like.
 
     Raises:
-        ConfigError: sampling that lags, for a learner that takes the policy before its update for what acted; or
-            an environment that no other process can make.
+        ConfigError: sampling that lags, for a run from data, or for a learner that takes the policy before its update for
+            what acted; or an environment that no other process can make.
         ProducerError: the producer could not make or reset its environment.
     """
     streams, records, device = agent.streams, agent.learner.records, agent.device
+    if getattr(agent.buffer, "fixed", False):
+        if cfg.type != "local":
+            raise ConfigError(
+                "a run that learns from data steps no environment, so nothing can be stepped beside it",
+                "sampling.type",
+                hint="leave `sampling` out, or `data`",
+            )
+        return EmptySampler(env, streams, records, device)
     if cfg.type == "local":
         return LocalSampler(env, streams, records, device)
     if getattr(agent.learner.cfg, "ratio", None) == "atom":

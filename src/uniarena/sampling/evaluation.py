@@ -20,6 +20,7 @@ from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
 from uniarena.explorers.actor import untouched
+from uniarena.policies.decision import told
 from uniarena.seeding import preserved_globals, seed_globals
 
 __all__ = ["EvalResult", "evaluate_agent", "interquartile_mean"]
@@ -157,6 +158,7 @@ def evaluate_agent(
             action, state = actor.pick(tensors, state, is_first, deterministic, generator)
             step = env.step(tree_map((lambda a: a.to(env.device)) if env.tensor else _to_numpy, action))
             obs, is_first = step.obs, torch.as_tensor(step.is_first, device=device)
+            state = told(state, step.info.get("raw_reward", step.reward))
             cut = tally.count(step)
             if cut.any():
                 mask = torch.as_tensor(cut, device=env.device) if env.tensor else cut

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from uniarena.config import ConfigError
 from uniarena.learners.base import declared
 
 ITERATION = 1_000
-"""Environment steps in an iteration off-policy, unless something is due more often."""
+"""Environment steps (offline: updates) in an iteration off-policy, unless something is due more often."""
+
+Unit = Literal["env_steps", "updates"]
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Counters:
         iterations: turns of the loop.
         epochs: optimisation epochs scheduled so far (what `log_interval` and kin count).
         worker_restarts: environment processes that were started again after a fault.
+        unit: of the run's clock, by which everything is due: updates where no environment is stepped.
     """
 
     env_steps: int = 0
@@ -34,6 +38,17 @@ class Counters:
     iterations: int = 0
     epochs: int = 0
     worker_restarts: int = 0
+    unit: Unit = "env_steps"
+
+    @property
+    def clock(self) -> int:
+        """Where the run stands, in its unit."""
+        return self.updates if self.unit == "updates" else self.env_steps
+
+    @property
+    def units(self) -> str:
+        """The unit in words."""
+        return self.unit.replace("_", " ")
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,7 @@ class OnPolicySchedule:
         train_batch: environment steps gathered for one update; None: one rollout.
     """
 
+    unit: ClassVar[Unit] = "env_steps"
     rollout_length: int
     epochs_per_update: int = 1
     train_batch: int | None = None
@@ -96,6 +112,7 @@ class OffPolicySchedule:
         iteration: environment steps between two ends of iterations, where logs, evaluations and checkpoints happen.
     """
 
+    unit: ClassVar[Unit] = "env_steps"
     train_every: int
     updates_per_env_step: float
     learning_starts: int
@@ -133,6 +150,46 @@ class OffPolicySchedule:
         )
 
 
+@dataclass(frozen=True)
+class OfflineSchedule:
+    """Collect nothing, and update until the run is over. Its clock is updates.
+
+    Attributes:
+        iteration: updates between two ends of iterations.
+    """
+
+    unit: ClassVar[Unit] = "updates"
+    iteration: int = ITERATION
+    epochs_per_update: int = 1
+
+    def chunk(self, columns: int) -> int:
+        """Nothing is collected."""
+        return 0
+
+    def env_steps(self, counters: Counters, columns: int, total: int) -> int:
+        """None."""
+        return 0
+
+    def updates_due(self, counters: Counters, buffer: Any, total: int) -> int:
+        """To the next multiple of `iteration`, so that a resumed run closes where the uninterrupted one did."""
+        return min(total, (counters.updates // self.iteration + 1) * self.iteration) - counters.updates
+
+    def iteration_end(self, counters: Counters, total: int) -> int:
+        """Here: one round of updates is an iteration."""
+        return counters.updates
+
+    def steps_per_update(self, columns: int) -> int:
+        """One of the clock's units."""
+        return 1
+
+    def describe(self, columns: int, batch_size: int | None, row_bytes: int) -> str:
+        """One line for the start of a run."""
+        return f"on data alone, in batches of {batch_size:,}; all intervals are counted in updates"
+
+
+AnySchedule = OnPolicySchedule | OffPolicySchedule | OfflineSchedule
+
+
 def readable(size: int) -> str:
     """Bytes as people read them."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
@@ -141,17 +198,30 @@ def readable(size: int) -> str:
     return f"{size / 2**10:.1f} KiB"
 
 
-def schedule_for(cfg: Any, intervals: Iterable[int] = ()) -> OnPolicySchedule | OffPolicySchedule:
-    """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`.
+def schedule_for(cfg: Any, intervals: Iterable[int] = (), buffer: Any = None) -> AnySchedule:
+    """The schedule that a learner's config declares: off-policy where it has `updates_per_env_step`; offline where the
+    buffer is of fixed data.
 
     Args:
-        intervals: environment steps between what callbacks do; off-policy, no iteration is longer than the least.
+        intervals: the clock's units between what callbacks do; but on-policy, no iteration is longer than the least.
+        buffer: the agent's; one that is `fixed` takes no experience.
+
+    Raises:
+        ConfigError: a learner that learns from data alone, and no data.
     """
     ratio = getattr(cfg, "updates_per_env_step", None)
+    iteration = min((ITERATION, *intervals))
+    if getattr(buffer, "fixed", False):
+        return OfflineSchedule(iteration)
     if ratio is None:
         return OnPolicySchedule(
             *(declared(cfg, name) for name in ("n_steps", "n_epochs", "train_batch_size"))
         )
-    iteration = min((ITERATION, *intervals))
+    if not hasattr(cfg, "learning_starts"):
+        raise ConfigError(
+            "this learner learns from data, and none is given.",
+            path="data",
+            hint="add `data: {path: …}`, or choose a learner that acts, such as sac or dqn",
+        )
     every, starts = declared(cfg, "train_every_env_steps"), declared(cfg, "learning_starts")
     return OffPolicySchedule(every, ratio, starts, iteration)

@@ -45,7 +45,7 @@ class Trainer:
         counters: where the run stands.
         metrics: scalars of the current iteration, by name.
         rollout: the newest one, valid until the next.
-        total_env_steps: where `fit` will stop.
+        total_env_steps: where `fit` will stop; offline it counts updates.
 
     Raises:
         ValueError: the agent was made for other observations or actions than `env` has.
@@ -70,8 +70,8 @@ class Trainer:
         self.sampler: Sampler = build_sampler(agent, env, sampling or SamplingConfig())
         self.callbacks = events.listening(callbacks)
         due = [getattr(getattr(each, "cfg", None), "every_env_steps", None) for each in self.callbacks]
-        self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps])
-        self.counters, self.episodes = Counters(), EpisodeTracker()
+        self.schedule = schedule_for(agent.learner.cfg, [steps for steps in due if steps], agent.buffer)
+        self.counters, self.episodes = Counters(unit=self.schedule.unit), EpisodeTracker()
         self.metrics: dict[str, float] = {}
         self.total_env_steps = 0
         self.should_stop = False
@@ -88,7 +88,8 @@ class Trainer:
 
     # -- the loop ------------------------------------------------------------------------------------------------
     def fit(self, env_steps: int) -> Counters:
-        """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop.
+        """Train until `counters.env_steps` reaches `env_steps` (counted over the whole life of the run) or a stop;
+        offline, where no environment is stepped, until `counters.updates` does.
 
         A stop that was asked for before the call, by a signal or a timer, is a stop; one that ended an earlier call is
         forgotten.
@@ -128,7 +129,7 @@ class Trainer:
         while not last:
             wanted = self.schedule.env_steps(self.counters, columns, self.total_env_steps)
             rows = -(-wanted // columns) * columns
-            last = self.counters.env_steps + rows >= end
+            last = self.counters.clock + rows >= end
             self._round(wanted, last and self._boundary_due(), mean)
         if self._finished:
             self._episode_metrics(self._finished)
@@ -137,7 +138,7 @@ class Trainer:
             optimizer.follow(self.metrics)
         self.counters.iterations += 1
         self.guard.end()
-        if self.stop_reason == "interrupted" and self.counters.env_steps >= self.total_env_steps:
+        if self.stop_reason == "interrupted" and self.counters.clock >= self.total_env_steps:
             self.should_stop, self.stop_reason = False, "finished"  # all is collected: nothing is left undone
         self.emit(events.IterationEnd())
 
@@ -145,9 +146,10 @@ class Trainer:
         """Collect once and make the updates that are due."""
         self.agent.explorer.set_clock(self.counters.env_steps, self.progress)
         ahead = Ahead(self.schedule.chunk(self.sampler.columns), self.total_env_steps)
-        collected = self.sampler.collect(wanted, boundary, ahead)
-        self.rollout = rollout = self.agent.observe(self.guard.admit(collected))
-        self._account(rollout)
+        rollout = self.sampler.collect(wanted, boundary, ahead)
+        if rollout.T:  # offline it has no rows
+            self.rollout = self.agent.observe(self.guard.admit(rollout))
+            self._account(self.rollout)
         due = self.schedule.updates_due(self.counters, self.agent.buffer, self.total_env_steps)
         for _ in range(due):
             update = self.guard.update(self.progress)
@@ -165,12 +167,12 @@ class Trainer:
 
     @property
     def done(self) -> bool:
-        return self.should_stop or self.counters.env_steps >= self.total_env_steps
+        return self.should_stop or self.counters.clock >= self.total_env_steps
 
     @property
     def progress(self) -> float:
-        """Fraction of the run that is collected, in [0, 1]: the clock of schedules."""
-        return min(1.0, self.counters.env_steps / max(1, self.total_env_steps))
+        """Fraction of the run that is collected (offline: done), in [0, 1]: the clock of schedules."""
+        return min(1.0, self.counters.clock / max(1, self.total_env_steps))
 
     def request_stop(self, reason: str) -> None:
         """End the run cleanly after this iteration."""
@@ -293,7 +295,7 @@ class Trainer:
 
     # -- state -----------------------------------------------------------------------------------------------------
     def save(self, kind: str = "step") -> Path | None:
-        """Write a checkpoint: `checkpoints/<env_steps>`, or `checkpoints/best`. Only between iterations, or, of kind
+        """Write a checkpoint: `checkpoints/<clock>`, or `checkpoints/best`. Only between iterations, or, of kind
         `fault`, where the environment failed while a chunk was collected.
 
         Returns:
@@ -305,7 +307,7 @@ class Trainer:
         if self.run_dir is None:
             return None
         self.guard.inspect()
-        name = "best" if kind == "best" else str(self.counters.env_steps)
+        name = "best" if kind == "best" else str(self.counters.clock)
         folder = self.run_dir / "checkpoints" / name
         # after a fault the explorer has drawn for a chunk that never came
         exact = kind == "step" or (kind != "fault" and self.sampler.native_state)
@@ -330,7 +332,7 @@ class Trainer:
         self.sampler.abandon()
         self.episodes = EpisodeTracker()
         getattr(self.agent.buffer, "forget", _nothing)()
-        here = None if self.run_dir is None else self.run_dir / "checkpoints" / str(self.counters.env_steps)
+        here = None if self.run_dir is None else self.run_dir / "checkpoints" / str(self.counters.clock)
         return here if here is not None and (here / "manifest.json").is_file() else self.save("fault")
 
     def state_dict(self) -> dict[str, Any]:

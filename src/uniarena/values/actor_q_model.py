@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from uniarena.batch import Tree
-from uniarena.config import ConfigError, Section
-from uniarena.envs.spaces import describe
-from uniarena.nets.initialization import POLICY_GAIN
+from uniarena.config import ConfigError
 from uniarena.nets.normalizer import ObservationNormalizer
 from uniarena.nets.precision import widened
-from uniarena.nets.tower import NetworkConfig, Tower, hidden_sizes, network_encoder
 from uniarena.policies.action_scale import ActionScale
 from uniarena.policies.deterministic import DeterministicHead
 from uniarena.policies.distributions import Distribution
-from uniarena.policies.heads import GaussianHead, Head, JointHead, build_head
+from uniarena.policies.heads import build_head
 from uniarena.policies.network import TowerNetwork, UserNetwork
-from uniarena.policies.policy import WHERE, Policy, PolicyConfig, build_user_network, parse_policy
+from uniarena.policies.policy import WHERE, Policy, build_user_network
 from uniarena.seeding import Streams, preserved_globals, seed_globals
-from uniarena.values.ensemble import EnsembleSpec, QEnsemble, build_critics
+from uniarena.values.actor_parts import actor_tower, completed, critics_for, of_every_action, parse_actor
+from uniarena.values.ensemble import QEnsemble
 from uniarena.values.model import Output, check_mask
-from uniarena.values.value import parse_value
-
-DEFAULTS: dict[str, Any] = {"hidden_sizes": (256, 256), "activation": "relu", "orthogonal": False}
-"""Of built-in networks: Haarnoja et al. 2018 (arXiv:1812.05905), table 1; torch's own initialisation."""
+from uniarena.values.value import ValueNet
 
 
 class ActorQModel(nn.Module):
@@ -38,16 +32,19 @@ class ActorQModel(nn.Module):
         policy: observations → distribution.
         q: the critics.
         scale: of Box actions; None: the actions are discrete, and the critics give all of them.
+        v: the value of observations alone, of normalised ones, where a learner has one.
 
     Attributes:
-        policy, q, scale: as given.
+        policy, q, scale, v: as given.
     """
 
     has_value = False
 
-    def __init__(self, policy: Policy, q: QEnsemble, scale: ActionScale | None) -> None:
+    def __init__(
+        self, policy: Policy, q: QEnsemble, scale: ActionScale | None, v: ValueNet | None = None
+    ) -> None:
         super().__init__()
-        self.policy, self.q, self.scale = policy, q, scale
+        self.policy, self.q, self.scale, self.v = policy, q, scale, v
 
     @property
     def normalizer(self) -> ObservationNormalizer | None:
@@ -103,24 +100,24 @@ def build_actor_q(
     squashed = not discrete and wanted in ("auto", "squashed_gaussian")
     if scale is not None and wanted != "gaussian":
         scale.require_bounds("a squashed Gaussian policy" if squashed else f"distribution: {wanted}")
-    section = _completed(policy_cfg, {"distribution": "squashed_gaussian"} if squashed else {})
-    parsed = _parse(section, policy_space)
+    section = completed(policy_cfg, {"distribution": "squashed_gaussian"} if squashed else {})
+    parsed = parse_actor(section, policy_space)
     with preserved_globals():
         seed_globals(streams.seed_for("init/policy"))
         network: TowerNetwork | UserNetwork
         if parsed.built_in:
             options = parsed.distribution, parsed.log_std_init
             head = build_head(policy_space, *options, state_std=True)
-            network = _tower(observation_space, parsed, head)
+            network = actor_tower(observation_space, parsed, head)
         else:
             network, head = build_user_network(observation_space, policy_space, section, parsed)
         policy = Policy(network, head, normalizer)
         seed_globals(streams.seed_for("init/value"))
         spec = cfg.critics
         if isinstance(policy_space, spaces.Discrete):
-            spec = _of_every_action(spec, policy_space)
-        q = _critics(observation_space, policy_space, section, value_cfg, spec, scale)
-    return _checked(ActorQModel(policy, q, scale), observation_space, policy_space)
+            spec = of_every_action(spec, policy_space)
+        q = critics_for(observation_space, policy_space, section, value_cfg, spec, scale)
+    return checked(ActorQModel(policy, q, scale), observation_space, policy_space)
 
 
 def build_deterministic_actor_q(
@@ -144,88 +141,24 @@ def build_deterministic_actor_q(
             path=f"{WHERE}.distribution",
             hint="leave it out: actions are squashed into their bounds by tanh.",
         )
-    section = _completed(policy_cfg, {"distribution": "squashed_gaussian"})
-    parsed = _parse(section, policy_space)
+    section = completed(policy_cfg, {"distribution": "squashed_gaussian"})
+    parsed = parse_actor(section, policy_space)
     with preserved_globals():
         seed_globals(streams.seed_for("init/policy"))
         network: TowerNetwork | UserNetwork
         if parsed.built_in:
             head = DeterministicHead(scale, scale.dims)
-            network = _tower(observation_space, parsed, head)
+            network = actor_tower(observation_space, parsed, head)
         else:
             network, _ = build_user_network(observation_space, policy_space, section, parsed)
             head = DeterministicHead(scale, network.param_dim)
         policy = Policy(network, head, normalizer)
         seed_globals(streams.seed_for("init/value"))
-        q = _critics(observation_space, policy_space, section, value_cfg, cfg.critics, scale)
-    return _checked(ActorQModel(policy, q, scale), observation_space, policy_space)
+        q = critics_for(observation_space, policy_space, section, value_cfg, cfg.critics, scale)
+    return checked(ActorQModel(policy, q, scale), observation_space, policy_space)
 
 
-def _completed(section: Mapping[str, Any], more: Mapping[str, Any]) -> Section:
-    """A policy section with the family's defaults; a user's module keeps its own arguments."""
-    built_in = NetworkConfig(network=section.get("network", "mlp")).built_in
-    completed = Section(section)
-    for key, setting in {**(DEFAULTS if built_in else {}), **more}.items():
-        if section.get(key) in (None, "auto"):
-            completed.put(key, setting, None)
-    return completed
-
-
-def _parse(section: Section, policy_space: Space[Any]) -> PolicyConfig:
-    parsed = parse_policy(section, policy_space)
-    for key, hint in (("share_encoder", "leave it out."), ("gsde", "choose an explorer in agent.explorer.")):
-        if getattr(parsed, key) is True:
-            raise ConfigError(
-                f"{key} is not for off-policy learners: policy and critics have encoders of their own, and the "
-                "policy's noise has to be drawn anew for every row.",
-                path=f"{WHERE}.{key}",
-                hint=hint,
-            )
-    return parsed
-
-
-def _tower(observation_space: Space[Any], parsed: PolicyConfig, head: Head) -> TowerNetwork:
-    encoder = network_encoder(observation_space, parsed, WHERE)
-    actor = Tower(encoder.out_dim, parsed, hidden_sizes(parsed, encoder), head.param_dim, POLICY_GAIN)
-    offset = 0
-    parts: list[Any] = list(head.heads) if isinstance(head, JointHead) else [head]
-    for part in parts:
-        if isinstance(part, GaussianHead):  # the log-std is the second half of its outputs
-            actor.output.bias.data[offset + part.dims : offset + 2 * part.dims] += parsed.log_std_init
-        offset += part.param_dim
-    return TowerNetwork(encoder, actor)
-
-
-def _critics(
-    observation_space: Space[Any],
-    policy_space: Space[Any],
-    policy_section: Section,
-    value_cfg: Mapping[str, Any] | None,
-    spec: EnsembleSpec,
-    scale: ActionScale | None,
-) -> QEnsemble:
-    section = Section(value_cfg or {})
-    if NetworkConfig(network=section.get("network", "mlp")).built_in:
-        for key, setting in DEFAULTS.items():
-            if section.get(key) is None and policy_section.get(key) is None:
-                section.put(key, setting, None)
-    parsed = parse_value(section, policy_section)
-    dims = None if scale is None else scale.dims
-    return build_critics(observation_space, section, parsed, spec, dims, policy_space)
-
-
-def _of_every_action(spec: EnsembleSpec, space: spaces.Discrete) -> EnsembleSpec:
-    if spec.outputs > 1:
-        raise ConfigError(
-            f"critics that give {spec.outputs} quantiles are for continuous actions; the action space is "
-            f"{describe(space)}.",
-            path="learner.type",
-            hint="use sac, or dqn with returns: qr.",
-        )
-    return replace(spec, outputs=int(space.n))
-
-
-def _checked(model: ActorQModel, observation_space: Space[Any], policy_space: Space[Any]) -> ActorQModel:
+def checked(model: ActorQModel, observation_space: Space[Any], policy_space: Space[Any]) -> ActorQModel:
     """Networks in float32 whatever torch's default dtype is; policies with memory and odd masks are refused."""
     check_mask(observation_space, policy_space, model.policy.head)
     if model.policy.initial_state(1) is not None:
@@ -234,6 +167,7 @@ def _checked(model: ActorQModel, observation_space: Space[Any], policy_space: Sp
             path=f"{WHERE}.network",
             hint="use a module without initial_state, or ppo.",
         )
-    for part in (model.policy.network, model.policy.head, model.q):
-        part.float()
+    for part in (model.policy.network, model.policy.head, model.q, model.v):
+        if part is not None:
+            part.float()
     return model

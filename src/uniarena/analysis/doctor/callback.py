@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from uniarena.analysis.doctor import ILLNESSES, examine
 from uniarena.config import Between, ConfigError, config, from_text
 from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.clock import clock_of
 from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
 from uniarena.trainer.loggers.jsonl import read_rows
 
@@ -55,7 +56,7 @@ class Doctor:
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         row = {name: float(value) for name, value in trainer.metrics.items()}
         self._rows.append({"env_steps": trainer.counters.env_steps, **row})
-        if self._every.due(trainer.counters.env_steps):
+        if self._every.due(trainer.counters.clock):
             self._look(trainer)
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
@@ -71,7 +72,9 @@ class Doctor:
             if finding.illness in self._said:
                 continue
             self._said.append(finding.illness)
-            _log.warning("at %s env steps the doctor finds %s", f"{trainer.counters.env_steps:,}", finding)
+            _log.warning(
+                "at %s %s the doctor finds %s", f"{trainer.counters.clock:,}", trainer.counters.units, finding
+            )
             if finding.illness in self.cfg.stop_on:
                 trainer.request_stop(
                     f"the doctor found {finding.illness.replace('_', ' ')}: {finding.symptom}"
@@ -82,7 +85,7 @@ class Doctor:
         written = [] if trainer.run_dir is None else read_rows(trainer.run_dir / _FILE)
         if not written:
             return self._rows
-        self._rows = [row for row in self._rows if row["env_steps"] > written[-1]["env_steps"]]
+        self._rows = [row for row in self._rows if clock_of(row) > clock_of(written[-1])]
         return written + self._rows
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from uniarena.trainer.clock import clock_of
+
 
 class Series(NamedTuple):
     """One figure: `steps [n]`, rising, and `values [n]`, finite. It may be empty."""
@@ -54,7 +56,7 @@ class Table:
     @property
     def end(self) -> int:
         """Environment steps of the last row."""
-        return int(self._rows[-1]["env_steps"]) if self._rows else 0
+        return clock_of(self._rows[-1]) if self._rows else 0
 
     @property
     def names(self) -> set[str]:
@@ -77,7 +79,7 @@ class Table:
     def _series(self, name: str) -> Series:
         if name not in self._known:
             pairs = [
-                (row["env_steps"], float(row[name]))
+                (clock_of(row), float(row[name]))
                 for row in self._rows
                 if isinstance(row.get(name), int | float) and math.isfinite(row[name])
             ]
@@ -92,7 +94,7 @@ class Table:
             odd = sorted(row.get("non_finite") or {})
             odd += [k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)]
             if odd:
-                found.append((int(row["env_steps"]), odd))
+                found.append((clock_of(row), odd))
         return found
 
 

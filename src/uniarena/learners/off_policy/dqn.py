@@ -3,7 +3,8 @@
 DQN: Mnih et al. 2015 (Nature 518:529). Double: van Hasselt et al. 2016 (arXiv:1509.06461). Dueling: Wang et al. 2016
 (arXiv:1511.06581). Noisy layers: Fortunato et al. 2018 (arXiv:1706.10295). C51: Bellemare et al. 2017
 (arXiv:1707.06887). QR-DQN and IQN: Dabney et al. 2018 (arXiv:1710.10044, arXiv:1806.06923). All together: Hessel et al.
-2018 (arXiv:1710.02298). n-step returns and priorities are the buffer's: they reach the loss as `discount` and `weight`.
+2018 (arXiv:1710.02298). Conservative: Kumar et al. 2020 (arXiv:2006.04779), eq. 4. n-step returns and priorities are
+the buffer's: they reach the loss as `discount` and `weight`.
 
 Deviations: a time limit bootstraps, only termination does not; both networks draw their noise once per update.
 """
@@ -22,6 +23,7 @@ from uniarena.learners.base import Learner, Update
 from uniarena.learners.off_policy.dqn_config import DQNConfig
 from uniarena.learners.off_policy.sequences import Sequences
 from uniarena.nets.noisy import noisy_layers, redraw
+from uniarena.ops.offline import log_sum
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import greedy_action, of_action
 from uniarena.optim import Derived, Minimize, build_optimizer
@@ -57,15 +59,16 @@ class DQN(Learner):
         self._noisy = noisy_layers(network, self.target)
         self._sequences: Sequences | None = None
         if network.memory is not None:
-            if not isinstance(self.target, Target):
+            if not isinstance(self.target, Target) or cfg.conservative:
+                what = "conservative" if cfg.conservative else "n_targets"
                 raise ConfigError(
-                    "several target networks are for networks without memory.",
-                    path="learner.n_targets",
-                    hint="set it to 1, or remove agent.memory.",
+                    "several target networks, and conservative values, are for networks without memory.",
+                    path=f"learner.{what}",
+                    hint="leave it out, or remove agent.memory.",
                 )
             self._sequences = Sequences(model, self.target, cfg, self._noisy)
             self.records = ("state",) if network.memory.stored else ()  # type: ignore[misc]
-        self._by_hand = q_backprop(network)
+        self._by_hand = None if cfg.conservative else q_backprop(network)
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes
         self._fast = FastQ(network, model.normalizer)
         self._fast_target = fast_targets(self.target, model.normalizer, cfg.target_reduce)
@@ -126,7 +129,8 @@ class DQN(Learner):
         if self._by_hand is not None and self._by_hand.able:
             return self._by_hand.loss(inputs, batch.action, batch.target, weight, self.cfg.td_clip)
         network, fractions = self.model.network, batch.get("fractions")
-        out = of_action(network(inputs, fractions), batch.action)
+        every = network(inputs, fractions)
+        out = of_action(every, batch.action)
         fit = network.head.fit(out, batch.target, self.cfg.td_clip, fractions)
         loss = (fit.loss if weight is None else fit.loss * weight).mean()
         metrics = {
@@ -134,4 +138,8 @@ class DQN(Learner):
             "target": network.head.expected(batch.target).mean(),
             "surprise": fit.surprise,
         }
-        return loss, metrics
+        if not self.cfg.conservative:
+            return loss, metrics
+        above = log_sum(network.head.q(every), self._parts[0].mask(batch.obs))
+        gap = (above - network.head.q(out)).mean()
+        return loss + self.cfg.conservative * gap, {**metrics, "conservative_gap": gap.detach()}

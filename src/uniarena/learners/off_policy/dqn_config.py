@@ -50,6 +50,9 @@ class DQNConfig:
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
+    conservative: Annotated[float, Between(0.0)] = (
+        0.0  # weight of log Σ exp Q − Q(s, a), which keeps other actions low
+    )
     max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
     precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()  # Adam's ε is torch's own 1e-8 where none is set

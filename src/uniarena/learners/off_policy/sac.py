@@ -1,4 +1,4 @@
-"""Soft actor-critic, for continuous and discrete actions; REDQ, DroQ and TQC are presets of it.
+"""Soft actor-critic, for continuous and discrete actions; REDQ, DroQ, TQC and CQL are presets of it.
 
 Haarnoja et al. 2018 (arXiv:1812.05905), algorithm 1; discrete actions: Christodoulou 2019 (arXiv:1910.07207).
 Deviations: log-probs are of actions scaled to [−1, 1], so that neither α nor the entropy target depends on the units
@@ -27,14 +27,10 @@ from uniarena.learners.off_policy.actor_critic import (
 from uniarena.learners.off_policy.estimates import Expectation
 from uniarena.learners.off_policy.sac_config import SACConfig
 from uniarena.learners.off_policy.temperature import build_temperature
+from uniarena.learners.offline.conservative import Conservative
 from uniarena.nets.inference import eval_mode
 from uniarena.nets.precision import as_target
-from uniarena.ops.actor_critic import (
-    Reduction,
-    expected_soft_terms,
-    reduce_members,
-    soft_value,
-)
+from uniarena.ops.actor_critic import Reduction, expected_soft_terms, reduce_members, soft_value
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import of_action
 from uniarena.optim import Derived, Minimize
@@ -56,17 +52,17 @@ class SAC(Learner):
 
     def __init__(self, model: Any, cfg: SACConfig, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
-        self.target, self.turns = (
-            build_targets(model.q, cfg.tau, cfg.target_update_updates or 1, cfg.n_targets),
-            Turns(cfg),
-        )
+        self.target = build_targets(model.q, cfg.tau, cfg.target_update_updates or 1, cfg.n_targets)
+        self.turns = Turns(cfg)
         self.temperature, self.estimate = build_temperature(model, cfg), cfg.estimate()
         self.value_optimizer = build_part_optimizer("q", model.q, cfg)
         self.policy_optimizer = build_part_optimizer("policy", model.policy, cfg, cfg.policy_learning_rate)
         self.alpha_optimizer = self.temperature.optimizer
+        self.conservative = None if cfg.conservative is None else Conservative(cfg.conservative, model)
+        self.conservative_optimizer = None if self.conservative is None else self.conservative.optimizer
         self._moded = with_modes(model.policy.network)
         plain = type(self.estimate) is Expectation and model.scale is not None
-        self._by_hand = critic_backprop(model.q) if plain else None
+        self._by_hand = critic_backprop(model.q) if plain and self.conservative is None else None
         self._policy_by_hand = (
             policy_backprop(model) if plain and policy_subset(cfg, model.q) is None else None
         )
@@ -75,14 +71,14 @@ class SAC(Learner):
         inputs = self.model.policy.inputs
         batch = batch.replace(inputs=inputs(batch.obs), next_inputs=inputs(batch.next_obs))
         for_values, for_policy = self.turns.next()
-        metrics: Metrics = {
-            "learning_rate": self.value_optimizer.rate,
-        }
+        metrics: Metrics = {"learning_rate": self.value_optimizer.rate}
         priority = None
         if for_values:
             found = self.minimize(self.value_loss, batch, self.value_optimizer)
             priority = found.pop("surprise")
             metrics |= named("value", found) | {"td_error": priority.mean()}
+            if self.conservative is not None:
+                self.conservative.update(self.minimize, found["conservative_gap"])
         if for_policy:
             found = self.minimize(self.policy_loss, batch, self.policy_optimizer)
             log_prob = found.pop("log_prob")
@@ -102,7 +98,11 @@ class SAC(Learner):
         else:
             q = model.q(batch.inputs, model.scale(batch.action), self.rng)
         loss, surprise = self.estimate.fit(q, target, batch.get("weight"))
-        return loss, {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
+        metrics = {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
+        if self.conservative is None:
+            return loss, metrics
+        penalty, more = self.conservative.penalty(batch, q, self.rng)
+        return loss + penalty, metrics | more
 
     @as_target
     def value_target(self, batch: Batch) -> Tensor:

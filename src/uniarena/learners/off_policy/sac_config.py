@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from uniarena.config import Between, ConfigError, config
 from uniarena.learners.off_policy.actor_critic import ActorCriticConfig
 from uniarena.learners.off_policy.estimates import Estimate, Expectation, TruncatedQuantiles
+from uniarena.learners.offline.conservative import ConservativeConfig
 from uniarena.optim import LearningRate
 from uniarena.values.ensemble import EnsembleSpec
 
@@ -25,6 +26,9 @@ class SACConfig(ActorCriticConfig):
 
     n_quantiles: Annotated[int, Between(2)] | None = None  # of each critic; null: its mean alone
     drop_quantiles: Annotated[int, Between(0)] = 0  # largest ones left out of the target, for each critic
+    conservative: ConservativeConfig | None = (
+        None  # keeps values of actions that the data lacks low; {}: as cql has it
+    )
 
     def __post_init__(self) -> None:
         ActorCriticConfig.__post_init__(self)

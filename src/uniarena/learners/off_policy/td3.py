@@ -1,6 +1,7 @@
-"""Deterministic actor-critic with twin critics: TD3, of which DDPG is a preset.
+"""Deterministic actor-critic with twin critics: TD3, of which DDPG, and of data alone TD3+BC and ReBRAC, are presets.
 
 TD3: Fujimoto et al. 2018 (arXiv:1802.09477), algorithm 1. DDPG: Lillicrap et al. 2016 (arXiv:1509.02971), algorithm 1.
+TD3+BC: Fujimoto & Gu 2021 (arXiv:2106.06860), eq. 3 to 5. ReBRAC: Tarasov et al. 2023 (arXiv:2305.09836), eq. 3 and 4.
 Deviation: warm-up by uniform actions, DDPG too.
 """
 
@@ -25,6 +26,7 @@ from uniarena.learners.off_policy.actor_critic import (
 )
 from uniarena.nets.precision import as_target
 from uniarena.ops.actor_critic import clip_target, critic_loss, reduce_members, smoothing_noise
+from uniarena.ops.offline import action_distance, q_scale
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
 from uniarena.optim import Derived, LearningRate, Minimize
@@ -43,6 +45,15 @@ class TD3Config(ActorCriticConfig):
     policy_reduce: Literal["min", "mean", "first"] = "first"
     target_noise: Annotated[float, Between(0)] = 0.2  # smooths target actions; in half widths of the bounds
     target_noise_clip: Annotated[float, Between(0)] = 0.5  # largest such noise
+    q_weight: Annotated[float, Between(0, above=True)] | None = (
+        None  # of Q in the policy's loss, in units of its mean magnitude; null: Q as it is
+    )
+    behaviour_weight: Annotated[float, Between(0)] = (
+        0.0  # of the distance to the data's actions, in that loss
+    )
+    behaviour_target_weight: Annotated[float, Between(0)] = (
+        0.0  # of the distance to the data's next action, in targets
+    )
 
 
 class TD3(Learner):
@@ -58,6 +69,8 @@ class TD3(Learner):
 
     def __init__(self, model: Any, cfg: TD3Config, minimize: Minimize, rng: torch.Generator) -> None:
         super().__init__(model, cfg, minimize, rng)
+        if cfg.behaviour_target_weight > 0.0:
+            self.records = ("next_action",)  # type: ignore[misc]
         self.turns, self._by_hand = Turns(cfg), critic_backprop(model.q)
         interval = cfg.target_update_updates or cfg.policy_delay
         self.q_target = build_targets(model.q, cfg.tau, interval, cfg.n_targets)
@@ -105,12 +118,20 @@ class TD3(Learner):
             )
         subset = draw_subset(cfg, self.rng, self.model.q)
         q = reduce_members(self.q_target(batch.next_inputs, action, self.rng, subset), cfg.target_reduce)
+        if cfg.behaviour_target_weight > 0.0:
+            distance = action_distance(action, self.model.scale(batch.require("followed").next_action))
+            q = q - cfg.behaviour_target_weight * torch.where(batch.followed, distance, 0.0)
         return clip_target(td_target(batch.reward, batch.discount, q), cfg.target_clip)
 
     def policy_loss(self, batch: Batch) -> tuple[Tensor, Metrics]:
-        """−Q of the policy's own actions, with critics that receive no gradient."""
-        model = self.model
+        """−Q of the policy's own actions, with critics that receive no gradient, and their distance to the data's."""
+        model, cfg = self.model, self.cfg
         action = model.scale(model.dist(batch.inputs, batch.obs).rsample())
         with model.q.frozen():
-            q = model.q(batch.inputs, action, self.rng, policy_subset(self.cfg, model.q))
-        return -reduce_members(q, self.cfg.policy_reduce).mean(), {}
+            q = model.q(batch.inputs, action, self.rng, policy_subset(cfg, model.q))
+        q = reduce_members(q, cfg.policy_reduce)
+        loss = -q.mean() if cfg.q_weight is None else -q_scale(q, cfg.q_weight) * q.mean()
+        if cfg.behaviour_weight == 0.0:
+            return loss, {}
+        distance = action_distance(action, model.scale(batch.action)).mean()
+        return loss + cfg.behaviour_weight * distance, {"behaviour_distance": distance.detach()}

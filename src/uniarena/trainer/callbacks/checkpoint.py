@@ -91,15 +91,16 @@ class Checkpoint:
             return
         refuse_unsavable(trainer.callbacks)
         checkpoint.sweep(trainer.run_dir / "checkpoints")
-        here = trainer.run_dir / "checkpoints" / str(trainer.counters.env_steps)
+        here = trainer.run_dir / "checkpoints" / str(trainer.counters.clock)
         if (
             event.resumed and (here / "manifest.json").is_file()
         ):  # a run that ends at once has nothing new to save
-            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.env_steps
+            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.clock
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         env_steps, rows = self._before
-        step_due = self._every.due(env_steps + trainer.counters.steps - rows)
+        planned = env_steps + trainer.counters.steps - rows
+        step_due = self._every.due(trainer.counters.clock if trainer.counters.unit == "updates" else planned)
         self._begin(trainer)
         self._save_if_best(trainer)
         now = self.clock()
@@ -120,11 +121,11 @@ class Checkpoint:
         """A worker that fails for good costs what it was collecting, and nothing that was learned before: agent, buffer
         and counters stand as after the chunk before.
         """
-        if isinstance(event.error, WorkerError) and self._saved_steps != trainer.counters.env_steps:
+        if isinstance(event.error, WorkerError) and self._saved_steps != trainer.counters.clock:
             self._save(trainer, "fault")
 
     def _begin(self, trainer: Any) -> None:
-        self._before = (trainer.counters.env_steps, trainer.counters.steps)
+        self._before = (trainer.counters.clock, trainer.counters.steps)
 
     def _save_if_best(self, trainer: Any) -> None:
         value = trainer.metrics.get(self.cfg.best) if self.cfg.best is not None else None
@@ -148,7 +149,7 @@ class Checkpoint:
             return False
         self._trouble.end(path)
         if kind != "best":
-            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.env_steps
+            self._saved_at, self._saved_steps = trainer.counters.iterations, trainer.counters.clock
             self._shelf.tidy(Path(path))
         return True
 

@@ -72,19 +72,19 @@ class EarlyStop:
         self._seen, before = True, self.best
         reason = self._judge(float(value))
         if self.cfg.restore_best and self.best is not None and self.best != before:
-            steps, state = trainer.counters.env_steps, copy.deepcopy(trainer.agent.state_dict())
+            steps, state = trainer.counters.clock, copy.deepcopy(trainer.agent.state_dict())
             self._kept = {"env_steps": steps, "agent": state}
-        if reason is not None and trainer.counters.env_steps >= self.cfg.min_env_steps:
+        if reason is not None and trainer.counters.clock >= self.cfg.min_env_steps:
             trainer.request_stop(reason + self._restore(trainer))
 
     def _restore(self, trainer: Any) -> str:
         """Put the best agent back, unless it is the present one → what to say of it."""
         kept = self._kept
-        if kept is None or kept["env_steps"] == trainer.counters.env_steps:
+        if kept is None or kept["env_steps"] == trainer.counters.clock:
             return ""
         trainer.agent.load_state_dict(copy.deepcopy(kept["agent"]))
         trainer.last_evaluation = None  # it was of the agent that is given up
-        return f"; the agent of {kept['env_steps']:,} env steps is restored"
+        return f"; the agent of {kept['env_steps']:,} {trainer.counters.units} is restored"
 
     def _judge(self, value: float) -> str | None:
         """Take in a value → why to stop, or None. NaN is never better than anything."""

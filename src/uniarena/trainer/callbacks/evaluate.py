@@ -60,11 +60,11 @@ class Evaluate:
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         last = self._wanted_at_end(trainer.stop_reason) and trainer.done
-        if self._every.due(trainer.counters.env_steps) or last:
+        if self._every.due(trainer.counters.clock) or last:
             self._run(trainer, both=last or self.cfg.also_stochastic)
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
-        done = self._evaluated_at == trainer.counters.env_steps and len(self.results) == 2
+        done = self._evaluated_at == trainer.counters.clock and len(self.results) == 2
         done = done and trainer.last_evaluation is not None  # None: it was of an agent that was given up
         if self._wanted_at_end(event.reason) and not done:  # a later callback asked to stop
             self._run(trainer, both=True)
@@ -78,7 +78,7 @@ class Evaluate:
         self.close()
 
     def _run(self, trainer: Any, both: bool) -> None:
-        cfg, steps = self.cfg, trainer.counters.env_steps
+        cfg, steps = self.cfg, trainer.counters.clock
         started = time.perf_counter()
         env = self._environment(trainer)
         setup = time.perf_counter() - started
@@ -95,7 +95,7 @@ class Evaluate:
             self.results[result.mode] = result
             prefix = "eval" if deterministic == cfg.deterministic else f"eval_{result.mode}"
             trainer.metrics.update({f"{prefix}/{name}": value for name, value in result.figures().items()})
-            _log.info("evaluation at %s env steps, %s", f"{steps:,}", result)
+            _log.info("evaluation at %s %s, %s", f"{steps:,}", trainer.counters.units, result)
             trainer.emit(ValidationEpoch(result))
 
     def _environment(self, trainer: Any) -> Env:

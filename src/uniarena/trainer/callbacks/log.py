@@ -85,16 +85,16 @@ class Log:
             Path(trainer.run_dir).mkdir(parents=True, exist_ok=True)
             self._active = [Steady(logger) for logger in self.loggers]
         for steady in self._active:
-            steady.open(Path(trainer.run_dir), trainer.counters.env_steps)
+            steady.open(Path(trainer.run_dir), trainer.counters.clock)
         self._each("layout", TOPICS)
         self._resources.read()
-        self._mark, self._paused = (self.clock(), trainer.counters.env_steps), 0.0
+        self._mark, self._paused = (self.clock(), trainer.counters.clock), 0.0
 
     def on_validation_epoch(self, trainer: Any, event: Any) -> None:
         self._paused += event.result.seconds
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
-        step = trainer.counters.env_steps
+        step = trainer.counters.clock
         reported = {**_noise(trainer.agent.model), **_plain(trainer.metrics)}
         row = {**reported, **self._progress_figures(trainer), **self._resources.read()}
         self._warn_of_kl(row, step)
@@ -114,7 +114,7 @@ class Log:
         for name, value in late.items():
             self._pending[name] = [value, 1]
         if self._pending:
-            self._write(trainer.counters.env_steps, {**self._written, **late}, due=True)
+            self._write(trainer.counters.clock, {**self._written, **late}, due=True)
         self.close()
 
     def on_exception(self, trainer: Any, event: Any) -> None:
@@ -122,8 +122,9 @@ class Log:
 
     # -- figures -------------------------------------------------------------------------------------------
     def _progress_figures(self, trainer: Any) -> dict[str, float]:
-        counters = asdict(trainer.counters)
-        step = counters.pop("env_steps")
+        counters, step = asdict(trainer.counters), trainer.counters.clock
+        if counters.pop("unit") == "env_steps":
+            del counters["env_steps"]  # it is the step of every row
         if not counters["worker_restarts"]:  # most runs have no workers, and most workers no fault
             del counters["worker_restarts"]
         now, (before, step_before) = self.clock(), self._mark
@@ -131,7 +132,8 @@ class Log:
         self._wall += elapsed
         self._mark, self._paused = (now, step), 0.0
         figures = {**counters, "wall_s": round(self._wall, 3)}
-        return {**figures, "fps": round((step - step_before) / elapsed, 1)} if elapsed > 0 else figures
+        rate = "fps" if trainer.counters.unit == "env_steps" else "updates_per_s"
+        return {**figures, rate: round((step - step_before) / elapsed, 1)} if elapsed > 0 else figures
 
     def _write(self, step: int, row: dict[str, float], due: bool) -> None:
         self._written = row
@@ -169,7 +171,7 @@ class Log:
             steady.call(method, *arguments)
 
     def _keep_rollout(self, trainer: Any, event: BatchCollected) -> None:
-        step = trainer.counters.env_steps
+        step = trainer.counters.clock
         if self.cfg.histograms and (self.cfg.every_env_steps is None or self._every.would_be_due(step)):
             self._rollout = event.rollout
         if self._graph_due:

@@ -50,14 +50,14 @@ class Monitor:
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         every, before = self.cfg.every_env_steps, self._env_steps
-        if trainer.counters.env_steps // every > before // every and trainer.rollout is not None:
+        if trainer.counters.clock // every > before // every:
             figures = self._tried(trainer)
             trainer.metrics.update({name: value for name, value in figures.items() if value == value})
         self._mark(trainer)
 
     def _mark(self, trainer: Any) -> None:
         """Where things are when an iteration ends: what the next one is compared with, resumed or not."""
-        self._env_steps, self._updates = trainer.counters.env_steps, trainer.counters.updates
+        self._env_steps, self._updates = trainer.counters.clock, trainer.counters.updates
         if self._moves is not None:
             self._moves.mark()
         normalizer = trainer.agent.normalizer

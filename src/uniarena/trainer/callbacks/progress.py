@@ -52,7 +52,7 @@ class Progress:
     def on_training_start(self, trainer: Any, event: TrainingStart) -> None:
         if self.cfg.quiet:
             return
-        self._start = self._mark = (self.clock(), trainer.counters.env_steps)
+        self._start = self._mark = (self.clock(), trainer.counters.clock)
         self._shown, self._rate = -float("inf"), None
         stream = self.stream or sys.stderr
         if stream.isatty():
@@ -99,14 +99,16 @@ class Progress:
         """The text of the moment: steps, share, speed, returns, time left; or at the end, how long it
         took.
         """
-        now, steps, total = self.clock(), trainer.counters.env_steps, trainer.total_env_steps
+        now, steps, total = self.clock(), trainer.counters.clock, trainer.total_env_steps
         time_before, steps_before = self._mark
         if now - time_before >= 1.0 or self._rate is None:
             speed = (steps - steps_before) / max(now - time_before, 1e-9)
             # lightly smoothed, so that an evaluation in between does not make the estimate jump
             self._rate = speed if self._rate is None else 0.7 * self._rate + 0.3 * speed
             self._mark = (now, steps)
-        parts = [f"{steps:,}/{total:,} env steps ({steps / max(total, 1):.0%})", f"{self._rate:,.0f} steps/s"]
+        unit = trainer.counters.units
+        parts = [f"{steps:,}/{total:,} {unit} ({steps / max(total, 1):.0%})"]
+        parts += [f"{self._rate:,.0f} {unit.split()[-1]}/s"]
         if "return_mean" in self._figures:
             parts.append(f"return {self._figures['return_mean']:.1f}")
         if "eval/return_mean" in self._figures:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
+from uniarena.trainer.clock import clock_of
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,4 @@ class Shelf:
 def _read(path: Path) -> Kept:
     meta = checkpoint.read_meta(path)
     counters = meta.get("counters") or {}
-    return Kept(
-        path, str(meta.get("kind", "step")), checkpoint.written_at(path), counters.get("env_steps", 0)
-    )
+    return Kept(path, str(meta.get("kind", "step")), checkpoint.written_at(path), clock_of(counters))

@@ -102,14 +102,14 @@ class Rules:
             window = self._windows[index] = [*self._windows[index], float(value)][-rule.window :]
             self._rest[index] = max(0, self._rest[index] - 1)
             whole = len(window) == rule.window or math.isnan(window[-1])
-            if self._rest[index] or not whole or trainer.counters.env_steps < rule.min_env_steps:
+            if self._rest[index] or not whole or trainer.counters.clock < rule.min_env_steps:
                 continue
             reason = rule.broken_by(window)
             if reason is not None:
                 self._act(trainer, index, rule, reason)
 
     def _act(self, trainer: Any, index: int, rule: Rule, reason: str) -> None:
-        steps = f"{trainer.counters.env_steps:,}"
+        steps = f"{trainer.counters.clock:,}"
         self._rest[index] = rule.cooldown
         if rule.action == "stop":
             trainer.request_stop(reason)

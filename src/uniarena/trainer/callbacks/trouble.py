@@ -48,7 +48,7 @@ class Trouble:
 
 def whereabouts(trainer: Any, folder: Path) -> list[str]:
     """Where things are after the last save of a run failed; the agent alone is put where temporary files go."""
-    steps = trainer.counters.env_steps
+    steps = trainer.counters.clock
     notes = [
         f"The run has reached {steps:,} env steps; that state is in memory only (from Python: free space, then "
         "trainer.save('final'))."

@@ -48,17 +48,17 @@ class Video:
             _ = trainer.env_factory  # where none can be made, it is said now and not after hours
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
-        if self._every.due(trainer.counters.env_steps):
+        if self._every.due(trainer.counters.clock):
             self._record(trainer)
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
-        if event.reason != "interrupted" and self._recorded_at != trainer.counters.env_steps:
+        if event.reason != "interrupted" and self._recorded_at != trainer.counters.clock:
             self._record(trainer)
 
     def _record(self, trainer: Any) -> None:
         if trainer.run_dir is None:
             return
-        step = self._recorded_at = trainer.counters.env_steps
+        step = self._recorded_at = trainer.counters.clock
         cfg, seed = self.cfg, trainer.streams.seed_for(f"video/{step}")
         wrapper = {
             "type": "record_video",

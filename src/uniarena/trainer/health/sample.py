@@ -26,20 +26,23 @@ class Newest(NamedTuple):
 
 def newest(trainer: Any) -> Newest | None:
     """At most 512 of the newest rows, fewer where observations are large; None: there are none yet."""
-    rollout = trainer.rollout
-    if rollout is None:
-        return None
+    rollout, recent = trainer.rollout, getattr(trainer.agent.buffer, "recent", None)
+    if rollout is None:  # offline
+        return None if recent is None else _offered(recent(ROWS))
     rows: Batch = rollout.rows
     width = sum(leaf[0, 0].numel() * leaf.element_size() for leaf in tree_leaves(rows.obs))
     steps = max(2, max(FEWEST, min(ROWS, BYTES // max(1, width))) // rows.shape[1])
-    recent = getattr(trainer.agent.buffer, "recent", None)
     if recent is not None:
-        rows = recent(steps)
-        return Newest(rows, False) if rows.shape[0] > 1 and bool(rows.valid.any()) else None
+        return _offered(recent(steps))
     rows = rows[-steps:] if rows.shape[0] > steps else rows
     if rows.shape[0] < 2 or not bool(rows.valid.any()):
         return None
     return Newest(rows.replace(ended=trace_ends(rows)), True)
+
+
+def _offered(rows: Batch) -> Newest | None:
+    """Rows of replay or data, if there are enough."""
+    return Newest(rows, False) if rows.shape[0] > 1 and bool(rows.valid.any()) else None
 
 
 def flat(tree: Tree) -> Tree:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from uniarena.config import config
+from uniarena.trainer.clock import clock_of
 
 __all__ = ["Jsonl", "JsonlConfig", "read_rows"]
 
@@ -27,8 +28,8 @@ KEPT = 10_000
 
 
 class Jsonl:
-    """Appends a row an iteration to `metrics.jsonl`; rows are ordered by `env_steps`, each of which occurs
-    once.
+    """Appends a row an iteration to `metrics.jsonl`; rows are ordered by `env_steps`, each of which occurs once; those
+    of a run that learns from data by `updates`.
 
     NaN and infinities, which JSON lacks, are written as null and named in the row's `non_finite`. Rows that the disk
     refuses are written with the next one that it takes; there is never half a row between whole ones.
@@ -52,7 +53,7 @@ class Jsonl:
             OSError: the file cannot be written; what was there stays.
         """
         path = run_dir / self.cfg.file
-        kept = [row for row in read_rows(path) if row.get("env_steps", 0) <= step] if step else []
+        kept = [row for row in read_rows(path) if clock_of(row) <= step] if step else []
         content = b"".join(_render(row) for row in kept)
         temporary = path.with_name(f".{path.name}.tmp")
         try:
@@ -75,7 +76,7 @@ class Jsonl:
         if self._path is None:
             return
         row = {"env_steps": step, **values}
-        if self._last.get("env_steps") == step:
+        if self._last and clock_of(self._last) == step:
             row = {**self._last, **row}
             if self._waiting:
                 self._waiting.pop()

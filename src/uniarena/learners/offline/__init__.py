@@ -1,0 +1,1 @@
+"""Learners from data that others gathered."""
