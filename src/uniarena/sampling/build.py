@@ -19,7 +19,7 @@ def build_sampler(agent: Agent, env: Env, cfg: SamplingConfig) -> Sampler:
         env: what it steps, or what the producer makes another one like.
 
     Raises:
-        ConfigError: sampling that lags, for a run from data, or for a learner that takes the policy before its update for
+        ConfigError: sampling that lags, for a run from data or a learner that takes the policy before its update for
             what acted; or an environment that no other process can make.
         ProducerError: the producer could not make or reset its environment.
     """
