@@ -71,7 +71,7 @@ class ActorCriticBackprop:
         """Whether it can stand for the usual loss on this minibatch."""
         if "state" in batch or "valid" in batch or not torch.is_grad_enabled() or any(self._hooks):
             return False
-        if isinstance(batch.obs, dict) and MASK in batch.obs:
+        if "forward" in vars(self._model) or (isinstance(batch.obs, dict) and MASK in batch.obs):
             return False
         return self._policy.able and self._value.able and self._head.able
 
