@@ -83,7 +83,7 @@ class ActorCriticBackprop:
             old: log-probs of the actions under the behaviour policy.
             cfg: a `PolicyGradientConfig`.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `Minimize` looks at the result
+        with np.errstate(all="ignore"):  # `Minimize` looks at the result
             return self._loss(batch, old, cfg, weights)
 
     def _loss(self, batch: Batch, old: Tensor, cfg: Any, weights: Weights) -> tuple[Derived, Metrics]:
@@ -96,6 +96,7 @@ class ActorCriticBackprop:
         own_loss, slope = self._value_part(raw, batch, cfg)
         total = rows.loss + cfg.vf_coef * own_loss - weights.ent_coef * entropy + weights.kl_coef * rows.kl
 
+        @np.errstate(all="ignore")
         def backward() -> None:
             self._head.backward(rows.gradient, weights.ent_coef, self._policy.gradient)
             self._policy.backward_arrays()
