@@ -58,6 +58,8 @@ class Actor:
             noise: what `noise` drew for it.
         """
         one = isinstance(obs, Tensor) and obs.dim() == 3 and obs.dtype == torch.float32
+        if "act" in vars(self) or not {"act", "chunk_act"}.isdisjoint(vars(self.explorer)):
+            return None  # somebody gave this one another way to act
         if not one or not isinstance(noise, Tensor) or noise.device.type != "cpu":
             return None
         find = getattr(self.policy, "on_arrays", None)  # policies of other families have none

@@ -83,15 +83,9 @@ class FrozenPolicy:
         """`sample` on arrays: (`rows` observations, a step of noise) → actions in new memory; None where it is not that
         simple. Valid until parameters are given other memory.
         """
-        pick = getattr(self.head, "pick_array", None)
-        flat = self._flat
-        if (
-            flat is None
-            or pick is None
-            or self._input
-            or self._encoder is not None
-            or self._output is not None
-        ):
+        pick, flat = getattr(self.head, "pick_array", None), self._flat
+        more = self._input or self._encoder is not None or self._output is not None
+        if type(self) is not FrozenPolicy or flat is None or pick is None or more:
             return None
         run = flat.arrays(rows)
         return None if run is None else lambda obs, noise: pick(run(obs), noise)

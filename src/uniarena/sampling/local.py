@@ -160,15 +160,15 @@ class LocalSampler:
         # around the policy alone: an environment may have networks of its own to train
         quiet = torch.no_grad()
         reward, terminated, truncated, is_first = chunk.scalars
-        single_obs, single_action = len(chunk.write_obs) == 1, not isinstance(chunk.action, (dict, tuple))
-        bare_obs = not isinstance(chunk.obs, (dict, tuple))
+        bare_obs, single_action = isinstance(chunk.obs, Tensor), isinstance(chunk.action, Tensor)
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
         state, ended, states, info = self._state, [], [], {}  # type: ignore[var-annotated]
         lost: list[Batch] = []
         record = state is not None and (tensor or "state" in self.records)
         draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         progress = self.progress
-        short = not (tensor or self.crosses or state is not None) and actor.on_arrays(chunk.obs, noise)
+        find = None if tensor or self.crosses or state is not None else getattr(actor, "on_arrays", None)
+        short = find and find(chunk.obs, noise)
         for t in range(chunk.rows):
             if record:
                 states.append(state)
@@ -184,7 +184,7 @@ class LocalSampler:
             else:
                 action = self._write_tree(chunk.write_action, t, action, tensor)
             step = env.step(action)
-            if single_obs:
+            if len(chunk.write_obs) == 1:
                 write_obs[t + 1] = step.obs if bare_obs else tree_leaves(step.obs)[0]
             else:
                 for write, leaf in zip(chunk.write_obs, tree_leaves(step.obs), strict=True):

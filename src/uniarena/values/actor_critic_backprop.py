@@ -71,7 +71,7 @@ class ActorCriticBackprop:
         """Whether it can stand for the usual loss on this minibatch."""
         if "state" in batch or "valid" in batch or not torch.is_grad_enabled() or any(self._hooks):
             return False
-        if isinstance(batch.obs, dict) and MASK in batch.obs:
+        if "forward" in vars(self._model) or (isinstance(batch.obs, dict) and MASK in batch.obs):
             return False
         return self._policy.able and self._value.able and self._head.able
 
@@ -83,7 +83,7 @@ class ActorCriticBackprop:
             old: log-probs of the actions under the behaviour policy.
             cfg: a `PolicyGradientConfig`.
         """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `Minimize` looks at the result
+        with np.errstate(all="ignore"):  # `Minimize` looks at the result
             return self._loss(batch, old, cfg, weights)
 
     def _loss(self, batch: Batch, old: Tensor, cfg: Any, weights: Weights) -> tuple[Derived, Metrics]:
@@ -96,6 +96,7 @@ class ActorCriticBackprop:
         own_loss, slope = self._value_part(raw, batch, cfg)
         total = rows.loss + cfg.vf_coef * own_loss - weights.ent_coef * entropy + weights.kl_coef * rows.kl
 
+        @np.errstate(all="ignore")
         def backward() -> None:
             self._head.backward(rows.gradient, weights.ent_coef, self._policy.gradient)
             self._policy.backward_arrays()

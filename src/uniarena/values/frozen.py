@@ -36,7 +36,8 @@ class FrozenValue:
     @torch.no_grad()
     def __call__(self, obs: Tree, *memory: Any) -> Tensor:
         """Values `[N]`; `memory` is passed on to a model that has some."""
-        if self._flat is None or self._tower is None or memory or any(self._hooks):
+        exchanged = "value" in vars(self._model)  # by somebody who gives this one model another value
+        if self._flat is None or self._tower is None or memory or exchanged or any(self._hooks):
             value: Tensor = self._model.value(obs, *memory)
             return value
         x = leaf_at(obs, self._keys)

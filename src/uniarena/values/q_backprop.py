@@ -48,7 +48,7 @@ class QBackprop:
         rows, width = q.shape
         at = np.arange(0, rows * width, width) + action.numpy()
         wanted, out = target.numpy().reshape(-1), q.reshape(-1).take(at)
-        with np.errstate(over="ignore", invalid="ignore"):  # `Minimize` looks at the result
+        with np.errstate(all="ignore"):  # `Minimize` looks at the result
             error = out - wanted
             size = np.abs(error)
             step = error
@@ -61,6 +61,7 @@ class QBackprop:
                 step, loss = step * shares, loss * shares
             sums = [np.add.reduce(each) / rows for each in (loss, out, wanted)]
 
+        @np.errstate(all="ignore")
         def backward() -> None:
             gradient = self._passes.gradient
             gradient.fill(0.0)
