@@ -203,7 +203,7 @@ def test_wall_time_and_open_intervals_go_on(tmp_path: Path) -> None:
     second.iterate(loss=6.0)
     second.end()
     assert [row["wall_s"] for row in rows_of(tmp_path)] == [5.0, 5.0, 6.0, 6.0]
-    assert scalar(tmp_path, "training/loss")[-1] == (400, 3.0)
+    assert max(scalar(tmp_path, "training/loss")) == (400, 3.0)  # files of one second are read in any order
 
 
 def test_training_on_in_the_same_program_continues_the_rows(tmp_path: Path) -> None:
