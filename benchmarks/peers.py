@@ -2,6 +2,7 @@
 
     python benchmarks/peers.py off-policy            # builds a virtual environment for the peers, then measures
     python benchmarks/peers.py off-policy --quick    # a look, in a third of the time
+    python benchmarks/peers.py pipelined             # the same with the environments in a process of their own
     python benchmarks/peers.py off-policy --venv /tmp/peers --keep    # keeps it for the next time
 
 Every contender is a process of its own that steps the same environment, with the same networks, batch and schedule,
@@ -34,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PINS = ["torch==2.13.0", "stable-baselines3==2.9.2", "skrl==2.1.1"]
 SHOWN = ("torch", "numpy", "gymnasium", "mujoco", "stable_baselines3", "skrl")
-FLOOR, UPDATES = "floor", "updates"
+FLOOR, UPDATES, PIPELINED = "floor", "updates", "pipelined"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Line:
         task: as the contenders know it.
         first, last, last_quick: steps of all environments together between which the time is taken; whole rollouts.
         targets: contender → how many times as fast UniArena has to be.
-        contenders: who runs beside it; `floor` is what no arrangement of the rest can beat, `updates` our own updates
+        peer_threads: of the others, where they differ.
+        contenders: the first is ours; `floor` is what no arrangement of the rest can beat, `updates` our own updates
             alone on a rollout that is there.
     """
 
@@ -56,14 +58,17 @@ class Line:
     last_quick: int
     targets: dict[str, float] = field(default_factory=dict)
     contenders: tuple[str, ...] = ("uniarena", "sb3", "skrl")
+    peer_threads: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.task}, {self.threads} thread{'' if self.threads == 1 else 's'}"
+        how = ", pipelined" if self.contenders[0] == PIPELINED else ""
+        return f"{self.task}{how}, {self.threads} thread{'' if self.threads == 1 else 's'}"
 
 
 SAC = ("uniarena", "sb3", "skrl", FLOOR)
 PPO = ("uniarena", "sb3", UPDATES)
+BESIDE = (PIPELINED, "sb3")
 SUITES = {
     "off-policy": [
         Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.3}, SAC),
@@ -74,6 +79,13 @@ SUITES = {
         Line("ppo-cartpole", 1, 256, 4096, 1536, {"sb3": 2.7}, PPO),
         Line("ppo-cartpole-64", 1, 64, 1344, 384, {"sb3": 2.2, UPDATES: 0.8}, PPO),
         Line("ppo-halfcheetah", 1, 256, 1280, 768, {}, PPO),
+    ],
+    "pipelined": [
+        Line("ppo-cartpole", 1, 256, 4096, 1536, {"sb3": 5.0}, (*BESIDE, UPDATES)),
+        Line("ppo-cartpole-64", 1, 64, 1344, 384, {"sb3": 2.7}, (*BESIDE, UPDATES)),
+        Line("ppo-halfcheetah", 1, 256, 1280, 768, {"sb3": 3.0}, (*BESIDE, UPDATES)),
+        Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.4}, BESIDE, peer_threads=2),
+        Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 4.0}, BESIDE),
     ],
 }
 
@@ -104,7 +116,8 @@ def build(folder: Path, pip: list[str]) -> Path:
 
 def run(python: Path, who: str, line: Line, quick: bool, seed: int) -> dict[str, Any]:
     """One process of one contender → what it measured."""
-    threads = str(line.threads)
+    ours = who in (line.contenders[0], FLOOR, UPDATES)
+    threads = str(line.threads if ours or line.peer_threads is None else line.peer_threads)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
@@ -144,18 +157,19 @@ def spread(values: list[float]) -> dict[str, float]:
 
 def compare(line: Line, runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Rates of each, and how many times as fast UniArena was in the same repetition, by both clocks."""
-    result: dict[str, Any] = {"threads": line.threads, "rates": {}, "uniarena_is": {}}
+    mine = line.contenders[0]
+    result: dict[str, Any] = {"threads": line.threads, "ours": mine, "rates": {}, "uniarena_is": {}}
     for who, rows in runs.items():
         result["rates"][who] = {
             "steps_per_s": spread([row["steps"] / row["wall_s"] for row in rows]),
             "cpu_ms_per_step": spread([1e3 * row["cpu_s"] / row["steps"] for row in rows]),
         }
     for who, rows in runs.items():
-        if who == "uniarena":
+        if who == mine:
             continue
         ratios = {}
         for clock in ("wall_s", "cpu_s"):
-            pairs = zip(runs["uniarena"], rows, strict=True)
+            pairs = zip(runs[mine], rows, strict=True)
             ratios[clock.removesuffix("_s")] = spread(
                 [(theirs[clock] / theirs["steps"]) / (ours[clock] / ours["steps"]) for ours, theirs in pairs]
             )
@@ -171,7 +185,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
     ]
     for name, result in found.items():
         for who, ratios in result["uniarena_is"].items():
-            rates = [result["rates"][x]["steps_per_s"]["median"] for x in ("uniarena", who)]
+            rates = [result["rates"][x]["steps_per_s"]["median"] for x in (result["ours"], who)]
             shown = [
                 f"{r['median']:.2f} ({r['least']:.2f}–{r['most']:.2f})"
                 for r in (ratios["wall"], ratios["cpu"])
