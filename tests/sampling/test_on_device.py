@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from uniarena import Agent, Trainer, make_env
+from uniarena.nets import inference
 from uniarena.sampling import LocalSampler
 
 WAITING = (
@@ -54,6 +55,12 @@ def on_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in HOST:
             patch.setattr(torch.Tensor, name, refuse(name))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks go the ways that they go on an accelerator."""
+    monkeypatch.setattr(inference, "speaks_numpy", lambda tensor: False)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uniarena.nets import inference
 from uniarena.nets.backprop import Backprop, backprop_of
 
 KEPT = 3
@@ -50,7 +51,7 @@ class ArrayBackprop(Backprop):
     @property
     def able(self) -> bool:
         """Whether nobody watches, and the parameters are where NumPy can work."""
-        return not self.watched and all(w.device.type == "cpu" for w, _ in self._parameters)
+        return not self.watched and all(inference.speaks_numpy(w) for w, _ in self._parameters)
 
     def forward_arrays(self, x: Tensor) -> np.ndarray:
         """`[N, in]` → `[N, out]`; what `backward_arrays` needs is kept for it."""

@@ -33,6 +33,11 @@ _SMALL = 2**17
 """Multiplications of a product up to which NumPy's call is the shorter one (and does not call further threads)."""
 
 
+def speaks_numpy(tensor: Tensor) -> bool:
+    """Whether NumPy can look at it where it lies."""
+    return tensor.device.type == "cpu"
+
+
 class FlatMLP:
     """`[B, in]` float32 → `[B, out]`, a fresh tensor; no gradients. Made by `flatten`.
 
@@ -89,7 +94,7 @@ class FlatMLP:
 
     def _take_views(self) -> None:
         self._pointer = self._first.data_ptr()
-        self._cpu = self._first.device.type == "cpu"
+        self._cpu = speaks_numpy(self._first)
         plan: list[tuple[Tensor, Tensor, list[Callable[[Tensor], Tensor]], Any]] = []
         in_place = {**_IN_PLACE, nn.Tanh: tanh_} if self._cpu else _IN_PLACE
         for layer in self._layers:

@@ -7,7 +7,7 @@ from typing import Annotated
 from torch import nn
 
 from uniarena.config import Between, config
-from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, build_optimizer
+from uniarena.optim import GradNorm, LearningRate, Optimizer, OptimizerConfig, PrecisionName, build_optimizer
 
 
 @config
@@ -18,6 +18,7 @@ class OfflineConfig:
     gamma: Annotated[float, Between(0, 1)] = 0.99  # discount per environment step
     batch_size: Annotated[int, Between(1)] = 256  # rows of an update
     max_grad_norm: GradNorm = None  # longest global gradient; null: no clipping
+    precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16
     optimizer: OptimizerConfig = OptimizerConfig()
 
     @property

@@ -131,7 +131,7 @@ def _policy_lag(trainer: Any, before: int) -> dict[str, float]:
     Args:
         before: updates when the iteration began.
     """
-    rows: Batch = trainer.rollout.rows
-    if hasattr(trainer.agent.buffer, "recent") or "policy_version" not in rows:
+    if hasattr(trainer.agent.buffer, "recent") or "policy_version" not in trainer.rollout.rows:
         return {}
+    rows: Batch = trainer.rollout.rows
     return {"health/policy_lag": before - float(rows.policy_version.double().mean())}
