@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.off_policy import chain
 from tests.offline.tasks import GAMMA, GOOD, acted, aimless, going_on, make, reluctant, sequences, way
 from uniarena import checkpoint
+from uniarena.optim.precision import Precision
 from uniarena.registry import BUILT_IN
 
 FAST = {"learning_rate": 3e-3}
@@ -220,3 +221,20 @@ def test_the_loss_of_td3_bc_by_hand() -> None:
     torch.testing.assert_close(
         loss.detach(), -2.5 / q.abs().mean() * q.mean() + distance, atol=1e-5, rtol=1e-4
     )
+
+
+@pytest.mark.parametrize(("name", "kind", "fields"), ALL)
+def test_losses_in_16_bits_move_parameters_that_stay_in_32(name: str, kind: str, fields: Any) -> None:
+    draw = sequences if name == "decision_transformer" else going_on if kind == "continuous" else reluctant
+
+    def stepped(precision: Precision | None) -> Any:
+        learner = made(name, kind, **fields)
+        learner.minimize.precision = precision
+        found = learner.update(draw(64, torch.Generator().manual_seed(0))).metrics
+        assert all(bool(value.isfinite()) for value in found.values())
+        return [p.detach().clone() for p in learner.parameters()]
+
+    exact, short = stepped(None), stepped(Precision("bf16"))
+    assert all(a.dtype == b.dtype == torch.float32 for a, b in zip(exact, short, strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(exact, short, strict=True)), "it made a difference"
+    assert all((a - b).abs().max() < 0.05 for a, b in zip(exact, short, strict=True))
