@@ -11,6 +11,9 @@ import torch
 
 from uniarena.batch import Rollout
 
+FEW = 16
+"""Steps of a chunk up to which lists are quicker than arrays."""
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -55,6 +58,10 @@ class EpisodeTracker:
         """
         rows = rollout.rows
         info = rows.get("info", {})
+        if not info and not streams and rollout.T * rollout.B <= FEW:
+            few = self._update_few(rollout)
+            if few is not None:
+                return few
         valid, end = _array(rows.valid), _array(rows.terminated) | _array(rows.truncated)
         values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
         arrays = {name: _array(x).astype(np.float64) for name, x in values.items()}
@@ -102,6 +109,32 @@ class EpisodeTracker:
         self._goes_on = self._left_open(goes_on, valid) & ("cut" not in rollout.last)
         return episodes
 
+    def _update_few(self, rollout: Rollout) -> list[Episode] | None:
+        """`update` of a handful of steps, number by number; None: something broke off or was left out."""
+        rows, sums, length = rollout.rows, self._sums.get("return"), self._length
+        if rollout.lost is not None or "cut" in rollout.last or sums is None or length is None:
+            return None
+        if not all(map(all, rows.valid.tolist())):
+            return None
+        totals, lengths, episodes = sums.tolist(), length.tolist(), []
+        if "is_first" in rows:
+            for b, (begins, goes_on) in enumerate(
+                zip(_array(rows.is_first)[0].tolist(), self._goes_on.tolist(), strict=True)
+            ):
+                if begins and not goes_on:
+                    totals[b], lengths[b] = 0.0, 0
+        ends = (_array(rows.terminated) | _array(rows.truncated)).tolist()
+        for t, (over, rewards) in enumerate(zip(ends, _array(rows.reward).tolist(), strict=True)):
+            for b, (end, reward) in enumerate(zip(over, rewards, strict=True)):
+                totals[b] += reward
+                lengths[b] += 1
+                if end:
+                    episodes.append(Episode(b, t, totals[b], lengths[b]))
+                    totals[b], lengths[b] = 0.0, 0
+        self._sums, self._length = {"return": np.array(totals)}, np.array(lengths, np.int64)
+        self._goes_on = np.zeros(len(totals), dtype=bool)
+        return episodes
+
     def _go_on(self, arrays: Mapping[str, np.ndarray], steps: int) -> list[Episode]:
         """A chunk in which nothing but steps happened."""
         for name, array in arrays.items():
@@ -147,4 +180,4 @@ def _uneventful(rollout: Rollout) -> bool:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.numpy() if tensor.device.type == "cpu" else tensor.cpu().numpy()
+    return tensor.numpy() if tensor.is_cpu else tensor.cpu().numpy()
