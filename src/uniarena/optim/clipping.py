@@ -30,7 +30,11 @@ ENOUGH_NORMS = 10
 def global_norm(gradients: Mapping[str, Tensor]) -> Tensor:
     """L2 norm of all gradients together, a 0-d tensor."""
     if isinstance(gradients, Gradients):
-        return torch.linalg.vector_norm(gradients.whole)
+        array = gradients.array
+        if array is None:
+            return torch.linalg.vector_norm(gradients.whole)
+        square = np.empty((), np.float32)
+        return torch.from_numpy(np.sqrt(np.dot(array, array, square), square))
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))))
 
 
