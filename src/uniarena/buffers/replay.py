@@ -189,7 +189,9 @@ class ReplayBuffer:
         return flags.take(places, mode="wrap")
 
     def _constants(self, size: int) -> tuple[tuple[Tensor, np.ndarray], Tensor, Tensor]:
-        """Memory for N draws and its array, and ones `[N]`: float32 for weights, int64 for steps (nobody can write into them)."""
+        """Memory for N draws as tensor and array, and ones `[N]`: float32 for weights, int64 for steps (nobody can
+        write into them).
+        """
         if self._of_size[0] != size:
             device = self.spec.device
             draw = torch.empty(size, dtype=torch.int64)

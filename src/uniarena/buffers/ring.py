@@ -160,11 +160,7 @@ class Ring:
         array, here = writer.reader.array, self.cursor % self.rows
         end = here + steps
         more = self._tracked or self._running.blind.any() or "next_obs" in rows or not self.cursor
-        if (
-            more
-            or end >= self.rows
-            or array("valid", rows["valid"]).tobytes() != b"\1" * (end - here) * self.columns
-        ):
+        if more or end >= self.rows or not array("valid", rows["valid"]).all():
             return False
         first = [*array("is_first", rows["is_first"]).tolist(), last["is_first"].tolist()]
         if first[0] != self._running.open_first.tolist() or not writer.continues(rows):
@@ -174,7 +170,7 @@ class Ring:
             t, b, leaves = writer.reader.listed(rollout.ended)
             listed = set(zip(t.tolist(), b.tolist(), strict=True))
         ends = [array(name, rows[name]).tolist() for name in ("terminated", "truncated")]
-        flags = flags_of_few(ends[0], ends[1], first, listed)
+        flags = flags_of_few(*ends, first, listed)
         if any(self._flag_grid[here + 1 : end + 1].tobytes()):
             self._retire(self.cursor + 1, steps)
         if not all(flag & OK for flag in flags[0]):

@@ -25,8 +25,10 @@ _trained, _gradient, _place = attrgetter("requires_grad"), attrgetter("grad"), T
 
 
 class Gradients(dict[str, Tensor]):
-    """Name → gradient, all of them parts of `whole`, `[M]`, which is 0 elsewhere; `array` is the same, where it is small
-    and on the CPU.
+    """Name → gradient, all of them parts of `whole`, `[M]`, which is 0 elsewhere.
+
+    Attributes:
+        array: `whole` as an array, where it is small and on the CPU.
     """
 
     def __init__(self, named: Iterable[tuple[str, Tensor]], whole: Tensor) -> None:

@@ -56,14 +56,17 @@ class EpisodeTracker:
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
         """
+        few = None
+        if rollout.T * rollout.B <= FEW and not streams and not rollout.rows.get("info"):
+            few = self._update_few(rollout)
+        return self._update(rollout, streams or {}) if few is None else few
+
+    def _update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor]) -> list[Episode]:
+        """`update` by arrays."""
         rows = rollout.rows
         info = rows.get("info", {})
-        if not info and not streams and rollout.T * rollout.B <= FEW:
-            few = self._update_few(rollout)
-            if few is not None:
-                return few
         valid, end = _array(rows.valid), _array(rows.terminated) | _array(rows.truncated)
-        values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
+        values = {"return": info.get("raw_reward", rows.reward), **streams}
         arrays = {name: _array(x).astype(np.float64) for name, x in values.items()}
         whole = np.count_nonzero(valid) == valid.size
         if not whole:

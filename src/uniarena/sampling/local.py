@@ -167,7 +167,7 @@ class LocalSampler:
         find = None if tensor or self.crosses or state is not None else getattr(actor, "on_arrays", None)
         short = find and find(chunk.obs, noise)
         # around the policy alone: an environment may have networks of its own to train
-        quiet = None if short else torch.no_grad()
+        quiet: Any = None if short else torch.no_grad()
         draws = [None] * chunk.rows if noise is None or short else _by_row(noise, chunk.rows)
         for t in range(chunk.rows):
             if record:

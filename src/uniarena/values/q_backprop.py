@@ -100,10 +100,9 @@ def plain_target(fast: FastQ | PastQ, batch: Batch, bounds: tuple[float, float] 
         bounds: what the return can be at all; everything beyond is cut to them.
     """
     obs, reward, discount = batch.next_obs, batch.reward, batch.discount
-    flat = (
-        isinstance(fast, FastQ) and isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.dim() == 2
-    )
-    run = fast.on_arrays(obs.shape[0]) if flat else None
+    run = None
+    if isinstance(fast, FastQ) and isinstance(obs, Tensor) and obs.dtype is torch.float32 and obs.dim() == 2:
+        run = fast.on_arrays(obs.shape[0])
     if run is None or reward.device.type != "cpu":
         with torch.no_grad():
             return clip_target(td_target(reward, discount, fast(obs).amax(-1)), bounds).unsqueeze(1)

@@ -26,7 +26,7 @@ def limit(name: str, bound: float) -> float:
 
 def watched(rollout: Rollout) -> Leaves:
     """(name, tensor) of everything that is looked at, the name without what tells a successor from an observation."""
-    rows, parts = rollout.rows, rollout.rows.fields
+    parts = rollout.rows.fields
     found = [*tree_paths(parts["obs"], OBSERVATION), *tree_paths(rollout.last["obs"], OBSERVATION)]
     found += tree_paths(parts["action"], "action")
     found += [(name, parts[name]) for name in ("log_prob", "reward") if name in parts]

@@ -103,7 +103,7 @@ class Guard:
         sizes, bound, seen = magnitudes([leaf for _, leaf in leaves]), self.cfg.max_abs, self._seen
         self.left_out = 0
         pairs = zip(leaves, sizes, strict=True)
-        good = all([size <= bound or size <= limit(name, bound) for (name, _), size in pairs])
+        good = all(size <= bound or size <= limit(name, bound) for (name, _), size in pairs)
         if self.barred is None and good:
             for (name, _), size in zip(leaves, sizes, strict=True):
                 if size > seen.get(name, -1.0) and not name.startswith(OF_POLICY):
