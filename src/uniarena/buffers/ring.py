@@ -170,7 +170,7 @@ class Ring:
             t, b, leaves = writer.reader.listed(rollout.ended)
             listed = set(zip(t.tolist(), b.tolist(), strict=True))
         ends = [array(name, rows[name]).tolist() for name in ("terminated", "truncated")]
-        flags = flags_of_few(*ends, first, listed)
+        flags = flags_of_few(ends[0], ends[1], first, listed)
         if any(self._flag_grid[here + 1 : end + 1].tobytes()):
             self._retire(self.cursor + 1, steps)
         if not all(flag & OK for flag in flags[0]):

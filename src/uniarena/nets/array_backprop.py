@@ -59,11 +59,12 @@ class ArrayBackprop(Backprop):
         self._known: dict[int, tuple[Tensor, Tensor, np.ndarray, np.ndarray]] = {}
         self._now: _Memory | None = None
         self._x = torch.empty(0)
+        self._x_array = np.empty(0, np.float32)
 
     @property
     def able(self) -> bool:
         """Whether nobody watches, and the parameters are where NumPy can work."""
-        return not self.watched and all(inference.speaks_numpy(w) for w, _ in self._parameters)
+        return not self.watched and all(map(inference.speaks_numpy, self._every))
 
     def forward_arrays(self, x: Tensor) -> np.ndarray:
         """`[N, in]` → `[N, out]`; what `backward_arrays` needs is kept for it."""
@@ -72,7 +73,8 @@ class ArrayBackprop(Backprop):
         memory = self._memories.get(x.shape[0]) or self._remember(x.shape[0])
         self._now, self._x = memory, x
         if memory.small:
-            return self._forward_small(memory, x.numpy())
+            self._x_array = x.numpy()
+            return self._forward_small(memory, self._x_array)
         last = len(self._tanh)
         for index, (_, turned, bias) in enumerate(self._views):
             out = memory.out[index]
@@ -139,7 +141,7 @@ class ArrayBackprop(Backprop):
 
     def _backward_small(self, memory: _Memory) -> None:
         """`backward_arrays` by NumPy, which adds to what is there in a second call."""
-        x = self._x.numpy()
+        x = self._x_array
         for index in range(len(self._parameters) - 1, -1, -1):
             gradient, (of_weight, of_bias) = memory.gradient_arrays[index], memory.found[index]
             seen = memory.out_arrays[index - 1] if index else x

@@ -35,7 +35,7 @@ SMALL = 2**17
 
 def speaks_numpy(tensor: Tensor) -> bool:
     """Whether NumPy can look at it where it lies."""
-    return tensor.device.type == "cpu"
+    return tensor.is_cpu
 
 
 class FlatMLP:

@@ -128,7 +128,7 @@ class Clipping:
             size = self._shape(gradients, size, weights or {})
         if bound is None:
             return
-        if self.by == "all" and not isinstance(bound, Mapping):
+        if self.by == "all" and (isinstance(bound, float) or not isinstance(bound, Mapping)):
             if size > bound:
                 whole = [gradients.whole] if isinstance(gradients, Gradients) else list(gradients.values())
                 torch._foreach_mul_(whole, bound / (size + 1e-6))

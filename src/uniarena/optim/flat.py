@@ -99,7 +99,10 @@ class Flat:
 
     def clear(self) -> None:
         """Gradients of 0, to be added to."""
-        self.gradient.zero_()
+        if self.named.array is None:
+            self.gradient.zero_()
+        else:
+            self.named.array.fill(0.0)
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is not view:
                 parameter.grad = view

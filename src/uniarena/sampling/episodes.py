@@ -43,6 +43,7 @@ class EpisodeTracker:
         self._sums: dict[str, np.ndarray] = {}
         self._length: np.ndarray | None = None
         self._goes_on = np.zeros(0, dtype=bool)
+        self._seen: dict[str, tuple[torch.Tensor, np.ndarray]] = {}
 
     def update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None) -> list[Episode]:
         """Account for a chunk → the episodes that ended in it, in order of time.
@@ -114,20 +115,21 @@ class EpisodeTracker:
 
     def _update_few(self, rollout: Rollout) -> list[Episode] | None:
         """`update` of a handful of steps, number by number; None: something broke off or was left out."""
-        rows, sums, length = rollout.rows, self._sums.get("return"), self._length
+        sums, length, array = self._sums.get("return"), self._length, self._array
         if rollout.lost is not None or "cut" in rollout.last or sums is None or length is None:
             return None
-        if not all(map(all, rows.valid.tolist())):
+        rows = rollout.rows.fields
+        if not array("valid", rows).all():
             return None
         totals, lengths, episodes = sums.tolist(), length.tolist(), []
         if "is_first" in rows:
             for b, (begins, goes_on) in enumerate(
-                zip(_array(rows.is_first)[0].tolist(), self._goes_on.tolist(), strict=True)
+                zip(array("is_first", rows)[0].tolist(), self._goes_on.tolist(), strict=True)
             ):
                 if begins and not goes_on:
                     totals[b], lengths[b] = 0.0, 0
-        ends = (_array(rows.terminated) | _array(rows.truncated)).tolist()
-        for t, (over, rewards) in enumerate(zip(ends, _array(rows.reward).tolist(), strict=True)):
+        ends = (array("terminated", rows) | array("truncated", rows)).tolist()
+        for t, (over, rewards) in enumerate(zip(ends, array("reward", rows).tolist(), strict=True)):
             for b, (end, reward) in enumerate(zip(over, rewards, strict=True)):
                 totals[b] += reward
                 lengths[b] += 1
@@ -137,6 +139,17 @@ class EpisodeTracker:
         self._sums, self._length = {"return": np.array(totals)}, np.array(lengths, np.int64)
         self._goes_on = np.zeros(len(totals), dtype=bool)
         return episodes
+
+    def _array(self, name: str, rows: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """A field as an array, which is remembered as long as the same tensor comes, as a sampler's own does."""
+        tensor = rows[name]
+        seen = self._seen.get(name)
+        if seen is None or seen[0] is not tensor:
+            array = _array(tensor)
+            if not tensor.is_cpu:
+                return array
+            seen = self._seen[name] = (tensor, array)
+        return seen[1]
 
     def _go_on(self, arrays: Mapping[str, np.ndarray], steps: int) -> list[Episode]:
         """A chunk in which nothing but steps happened."""
