@@ -1,4 +1,4 @@
-"""Chunks of few rows are stored number by number: the same as by arrays, whatever ends, begins or breaks off in them."""
+"""Chunks of few rows are stored number by number: the same as by arrays, whatever ends or breaks off in them."""
 
 from __future__ import annotations
 

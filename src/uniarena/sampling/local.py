@@ -73,7 +73,8 @@ class LocalSampler:
     @property
     def columns(self) -> int:
         """B: rows that one vector step gives."""
-        return len(self._is_first)
+        count: int = self._is_first.shape[0]  # `len` of a tensor takes a way through Python
+        return count
 
     @property
     def last_obs(self) -> Tree:
