@@ -96,12 +96,12 @@ class Batch:
         return batch
 
     def __getattr__(self, name: str) -> Tree:
-        if name.startswith("_") or name == "shape":
+        if name == "_fields" or name == "shape":
             raise AttributeError(name)
         try:
             return self._fields[name]
         except KeyError:
-            raise AttributeError(self._missing(name)) from None
+            raise AttributeError(name if name.startswith("_") else self._missing(name)) from None
 
     def __getitem__(self, key: Any) -> Any:
         """A field by name, or rows by an index into the leading dimensions."""

@@ -160,8 +160,9 @@ class ReplayBuffer:
         ring = self.ring
         oldest = ring.oldest
         count, start = (ring.cursor - oldest) * ring.columns, oldest % ring.rows * ring.columns
-        draw = self._constants(size)[0]
-        places = draw.random_(0, count, generator=generator).numpy() + start
+        draw, drawn = self._constants(size)[0]
+        draw.random_(0, count, generator=generator)
+        places = drawn + start
         flags = ring.flags.take(places, mode="wrap")
         if np.count_nonzero(flags & OK) != size:
             flags = self._redraw(places, np.flatnonzero(flags & OK == 0), (count, start), generator)
@@ -187,14 +188,17 @@ class ReplayBuffer:
             places[bad] = good[torch.randint(len(good), (len(bad),), generator=generator).numpy()]
         return flags.take(places, mode="wrap")
 
-    def _constants(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Memory for N draws, and ones `[N]`: float32 for weights, int64 for steps (nobody can write into them)."""
+    def _constants(self, size: int) -> tuple[tuple[Tensor, np.ndarray], Tensor, Tensor]:
+        """Memory for N draws as tensor and array, and ones `[N]`: float32 for weights, int64 for steps (nobody can
+        write into them).
+        """
         if self._of_size[0] != size:
             device = self.spec.device
+            draw = torch.empty(size, dtype=torch.int64)
             one, step = torch.ones((), device=device), torch.ones((), dtype=torch.int64, device=device)
             self._of_size = (
                 size,
-                (torch.empty(size, dtype=torch.int64), one.expand(size), step.expand(size)),
+                ((draw, draw.numpy()), one.expand(size), step.expand(size)),
             )
         return self._of_size[1]
 

@@ -17,13 +17,13 @@ from typing import Any, Literal
 import numpy as np
 
 from uniarena.batch import Rollout
-from uniarena.buffers.chunk import Chunk, flags_of
+from uniarena.buffers.chunk import Chunk, flags_of, flags_of_few
 from uniarena.buffers.finals import FinalStore
 from uniarena.buffers.flags import FINAL, OK, STOP, TERMINATED, VALID
 from uniarena.buffers.gather import gather
 from uniarena.buffers.layout import make_layout
 from uniarena.buffers.memory import Memory, announce
-from uniarena.buffers.running import PlainSteps, Running
+from uniarena.buffers.running import FEW, PlainSteps, Running
 from uniarena.buffers.segments import Segments
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.writer import RowWriter
@@ -113,6 +113,8 @@ class Ring:
         plain = rollout.ended is None and not self._unchecked
         if plain and self._add_plain(rollout, steps):
             return
+        if steps * columns <= FEW and self._add_few(rollout, steps):
+            return
         chunk = self._writer.reader.read(rollout)
         for start in range(0, steps, self.length):
             part = chunk.part(start, min(steps, start + self.length))
@@ -147,6 +149,41 @@ class Ring:
         self.cursor += steps
         if self._tracked:
             self._track_plain(at)
+        return True
+
+    def _add_few(self, rollout: Rollout, steps: int) -> bool:
+        """Store few rows, of which some end or begin episodes; False: there is more to it, and nothing was done.
+
+        What `_write` does, number by number: its arrays would hold a handful.
+        """
+        writer, rows, last = self._writer, rollout.rows._fields, rollout.last._fields
+        array, here = writer.reader.array, self.cursor % self.rows
+        end = here + steps
+        more = self._tracked or self._running.blind.any() or "next_obs" in rows or not self.cursor
+        if more or end >= self.rows or not array("valid", rows["valid"]).all():
+            return False
+        first = [*array("is_first", rows["is_first"]).tolist(), last["is_first"].tolist()]
+        if first[0] != self._running.open_first.tolist() or not writer.continues(rows):
+            return False
+        listed: set[tuple[int, int]] = set()
+        if rollout.ended is not None:
+            t, b, leaves = writer.reader.listed(rollout.ended)
+            listed = set(zip(t.tolist(), b.tolist(), strict=True))
+        ends = [array(name, rows[name]).tolist() for name in ("terminated", "truncated")]
+        flags = flags_of_few(ends[0], ends[1], first, listed)
+        if any(self._flag_grid[here + 1 : end + 1].tobytes()):
+            self._retire(self.cursor + 1, steps)
+        if not all(flag & OK for flag in flags[0]):
+            self._close_before(np.array(flags[0], np.uint8), None)
+        at = slice(here, end)
+        writer.put_plain(at, rows, last["obs"])
+        self._reward_grid[at] = array("reward", rows["reward"])
+        if listed:
+            self._final_grid[here + t, b] = self.finals.put(leaves)
+        self._flag_grid[at] = flags
+        self.size += sum(flag & OK != 0 for row in flags for flag in row)
+        self.cursor += steps
+        self._running.open(np.array(first[-1]))
         return True
 
     def _track_plain(self, rows: slice) -> None:

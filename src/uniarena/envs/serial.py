@@ -71,6 +71,7 @@ class SerialEnvs:
         self._reward = np.zeros(self.num_envs, np.float32)
         self._terminated, self._truncated, self._is_first = (np.zeros(self.num_envs, bool) for _ in range(3))
         self._checked = self._closed = self._marked = False
+        self._only = self._rows.only
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, mask: Any | None = None
@@ -95,7 +96,7 @@ class SerialEnvs:
         rewards: list[Any] = []
         told: list[tuple[int, Any]] = []
         ended: list[tuple[int, Tree, bool, bool]] = []
-        leaf, shape = self._rows.only
+        leaf, shape = self._only
         for b, (step, own) in enumerate(zip(self._steps, actions, strict=True)):
             try:
                 obs, reward, terminated, truncated, info = step(own)
@@ -120,7 +121,7 @@ class SerialEnvs:
             self._reward[:] = rewards
         except (TypeError, ValueError, RuntimeError, OverflowError):  # not all plain scalars: one by one
             self._take_rewards(rewards)
-        final = self._finish(ended)
+        final = self._finish(ended) if ended or self._marked else None
         told_info = reduce_infos(told, self.num_envs) if told else _NOTHING
         flags = (self._terminated, self._truncated, self._is_first)
         return Step(self._rows.tree, self._reward, *flags, None, final, None, told_info)

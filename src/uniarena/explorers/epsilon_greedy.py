@@ -62,9 +62,10 @@ class EpsilonGreedy(Explorer):
         policy.noise(steps, columns, generator)  # noisy layers redraw theirs
         drawn = torch.rand(2, steps, columns, generator=generator, device=generator.device)
         if drawn.device.type == "cpu":
-            coin, choice = drawn.numpy()
-            choice[coin >= self.epsilon] = GREEDY
-            return drawn[1]
+            both = drawn.numpy()
+            choice = both[1]
+            np.putmask(choice, both[0] >= self.epsilon, GREEDY)
+            return torch.from_numpy(choice)
         return torch.where(drawn[0] < self.epsilon, drawn[1], GREEDY)
 
     def act(
@@ -100,16 +101,24 @@ class EpsilonGreedy(Explorer):
         count = self._actions
         if run is None or count is None:
             return None
+        scale = np.float32(count)
+
+        def pick_one(obs: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+            number = drawn[0]
+            if number < 1.0:
+                return np.array([int(number * scale)])
+            best: np.ndarray = run(obs).argmax(1)
+            return best
 
         def pick(obs: np.ndarray, drawn: np.ndarray) -> np.ndarray:
             if np.maximum.reduce(drawn) < 1.0:
-                return (drawn * np.float32(count)).astype(np.int64)
+                return (drawn * scale).astype(np.int64)
             best: np.ndarray = run(obs).argmax(-1)
             if np.minimum.reduce(drawn) >= 1.0:
                 return best
-            return np.where(drawn < 1.0, (drawn * np.float32(count)).astype(np.int64), best)
+            return np.where(drawn < 1.0, (drawn * scale).astype(np.int64), best)
 
-        return pick
+        return pick_one if rows == 1 else pick
 
     def behaviour_log_prob(self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None) -> None:
         return None

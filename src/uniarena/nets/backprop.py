@@ -7,6 +7,7 @@ autograd, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ _DERIVATIVES: dict[type[nn.Module], Callable[[Tensor, Tensor], Tensor]] = {
     nn.Tanh: lambda gradient, out: _tanh_backward(gradient, out, grad_input=gradient),
 }
 """(gradient of the output, output) → gradient of the input, in the memory of the first."""
+_trained, _watched, _awaited = map(
+    attrgetter, ("requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+)
 _IN_PLACE = {nn.ReLU: torch.relu_, nn.Tanh: torch.tanh_}
 
 
@@ -38,6 +42,12 @@ class Backprop:
         linear: list[Any] = [layer for layer in layers if isinstance(layer, (nn.Linear, EnsembleLinear))]
         # The parameters themselves: a module's way to its attributes costs as much as a small operation.
         self._parameters: list[tuple[Any, Any]] = [(one.weight, one.bias) for one in linear]
+        self._every = [one for pair in self._parameters for one in pair]
+        self._hooks = [
+            hooks
+            for layer in layers
+            for hooks in (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks)
+        ]
         kinds = [type(layer) for layer in layers[1::2]]
         self._activations = [(_IN_PLACE[kind], _DERIVATIVES[kind]) for kind in kinds]
         self._seen: list[Tensor] = []
@@ -45,16 +55,14 @@ class Backprop:
     @property
     def watched(self) -> bool:
         """Whether somebody needs the graph: a hook on a layer or a parameter, autocast; or a parameter is frozen."""
-        if autocasting():
-            return True
-        for layer in self._layers:
-            if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
-                return True
-        for pair in self._parameters:
-            for one in pair:
-                if not one.requires_grad or one._backward_hooks or one._post_accumulate_grad_hooks:
-                    return True
-        return False
+        parameters = self._every
+        return (
+            autocasting()
+            or any(self._hooks)
+            or not all(map(_trained, parameters))
+            or any(map(_watched, parameters))
+            or any(map(_awaited, parameters))
+        )
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:

@@ -29,13 +29,13 @@ _MAX_BATCH_SIZES = 4
 """Batch sizes whose buffers are kept; acting knows one or two."""
 
 
-_SMALL = 2**17
+SMALL = 2**17
 """Multiplications of a product up to which NumPy's call is the shorter one (and does not call further threads)."""
 
 
 def speaks_numpy(tensor: Tensor) -> bool:
     """Whether NumPy can look at it where it lies."""
-    return tensor.device.type == "cpu"
+    return tensor.is_cpu
 
 
 class FlatMLP:
@@ -119,11 +119,22 @@ class FlatMLP:
             out = [self._first.new_empty(rows, width).detach() for width in widths]
             scaled = self._first.new_empty(rows, self._first.shape[1]).detach()
         plan = None
-        if self._cpu and rows * largest <= _SMALL:
+        if self._cpu and rows * largest <= SMALL:
             pairs = zip(layers, (*out, None), strict=True)
-            plan = [_ArrayLayer(own[0], own[1], acts, into) for (_, _, acts, own), into in pairs]
+            plan = [_array_layer(own[0], own[1], acts, into) for (_, _, acts, own), into in pairs]
         kept = self._kept[rows] = _Kept(out, scaled, plan)
         return kept
+
+
+class _ArrayLayer(NamedTuple):
+    """A linear layer and its activations on arrays, into kept memory or, without `out`, a new array."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+    out: np.ndarray | None
+    tanh: bool
+    relu: bool
+    others: list[Any]
 
 
 class _Kept(NamedTuple):
@@ -134,29 +145,27 @@ class _Kept(NamedTuple):
     plan: list[_ArrayLayer] | None
 
 
-class _ArrayLayer:
-    """A linear layer and its activations on arrays, into kept memory or a new array."""
-
-    def __init__(self, weight: Any, bias: Any, activations: list[Any], out: Tensor | None) -> None:
-        self.weight, self.bias = weight, bias
-        self.out = None if out is None else out.numpy()
-        self.tanh, self.relu = activations == [tanh_], activations == [torch.relu_]
-        self.others = [] if self.tanh or self.relu else activations
+def _array_layer(weight: Any, bias: Any, activations: list[Any], out: Tensor | None) -> _ArrayLayer:
+    tanh, relu = activations == [tanh_], activations == [torch.relu_]
+    others = [] if tanh or relu else activations
+    return _ArrayLayer(weight, bias, None if out is None else out.numpy(), tanh, relu, others)
 
 
-_ZERO = np.zeros((), np.float32)
+ZERO = np.zeros((), np.float32)
+"""In the precision of networks, so that NumPy need not ask."""
 
 
 def _run(plan: list[_ArrayLayer], x: Any) -> Any:
-    for layer in plan:
-        x = np.dot(x, layer.weight, layer.out)
-        np.add(x, layer.bias, x)
-        if layer.tanh:
+    for weight, bias, out, tanh, relu, others in plan:
+        x = np.dot(x, weight, out)
+        np.add(x, bias, x)
+        if relu:
+            np.maximum(x, ZERO, out=x)
+        elif tanh:
             np.tanh(x, x)
-        elif layer.relu:
-            np.maximum(x, _ZERO, out=x)
-        for activation in layer.others:
-            x = activation(torch.from_numpy(x)).numpy()
+        elif others:
+            for activation in others:
+                x = activation(torch.from_numpy(x)).numpy()
     return x
 
 

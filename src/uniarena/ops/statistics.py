@@ -14,7 +14,7 @@ Metrics = dict[str, Tensor]
 
 def count_true(flags: Tensor) -> int:
     """How many are true."""
-    return int(np.count_nonzero(flags.numpy())) if flags.device.type == "cpu" else int(flags.sum())
+    return int(np.count_nonzero(flags.numpy())) if flags.is_cpu else int(flags.sum())
 
 
 def masked_mean(x: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -30,7 +30,11 @@ ENOUGH_NORMS = 10
 def global_norm(gradients: Mapping[str, Tensor]) -> Tensor:
     """L2 norm of all gradients together, a 0-d tensor."""
     if isinstance(gradients, Gradients):
-        return torch.linalg.vector_norm(gradients.whole)
+        array = gradients.array
+        if array is None:
+            return torch.linalg.vector_norm(gradients.whole)
+        square = np.empty((), np.float32)
+        return torch.from_numpy(np.sqrt(np.dot(array, array, square), square))
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(list(gradients.values()))))
 
 
@@ -124,7 +128,7 @@ class Clipping:
             size = self._shape(gradients, size, weights or {})
         if bound is None:
             return
-        if self.by == "all" and not isinstance(bound, Mapping):
+        if self.by == "all" and (isinstance(bound, float) or not isinstance(bound, Mapping)):
             if size > bound:
                 whole = [gradients.whole] if isinstance(gradients, Gradients) else list(gradients.values())
                 torch._foreach_mul_(whole, bound / (size + 1e-6))

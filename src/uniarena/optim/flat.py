@@ -15,19 +15,26 @@ from torch import Tensor, nn
 LARGEST = 2**20
 """Numbers up to which it pays: beyond, arithmetic is what a step costs, and gradients need not be kept."""
 
+FEW = 8192
+"""Numbers up to which NumPy's call for a norm is the shorter one (and does not call further threads)."""
 _ALIGNED = 16
 """Parts begin at multiples of so many numbers (64 bytes), as memory of their own would."""
 
 
-_trained = attrgetter("requires_grad")
+_trained, _gradient, _place = attrgetter("requires_grad"), attrgetter("grad"), Tensor.data_ptr
 
 
 class Gradients(dict[str, Tensor]):
-    """Name → gradient, all of them parts of `whole`, `[M]`, which is 0 elsewhere."""
+    """Name → gradient, all of them parts of `whole`, `[M]`, which is 0 elsewhere.
+
+    Attributes:
+        array: `whole` as an array, where it is small and on the CPU.
+    """
 
     def __init__(self, named: Iterable[tuple[str, Tensor]], whole: Tensor) -> None:
         super().__init__(named)
         self.whole = whole
+        self.array = whole.numpy() if whole.is_cpu and whole.numel() <= FEW else None
 
 
 class Flat:
@@ -82,30 +89,33 @@ class Flat:
     @property
     def holds(self) -> bool:
         """Whether all parameters still lie here and are to be trained."""
-        places = [parameter.data_ptr() for parameter in self.parameters]
-        return places == self._places and all(map(_trained, self.parameters))
+        parameters = self.parameters
+        return list(map(_place, parameters)) == self._places and all(map(_trained, parameters))
 
     @property
     def full(self) -> bool:
         """Whether `gradient` holds the gradients of all parameters."""
-        return self.holds and all(map(is_, [parameter.grad for parameter in self.parameters], self._views))
+        return self.holds and all(map(is_, map(_gradient, self.parameters), self._views))
 
     def clear(self) -> None:
         """Gradients of 0, to be added to."""
-        self.gradient.zero_()
+        if self.named.array is None:
+            self.gradient.zero_()
+        else:
+            self.named.array.fill(0.0)
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is not view:
                 parameter.grad = view
 
-    @torch.no_grad()
     def gather(self) -> None:
         """Gradients that autograd left elsewhere are moved here, unless a parameter has none."""
-        own = [parameter.grad for parameter in self.parameters]
+        own = list(map(_gradient, self.parameters))
         if all(map(is_, own, self._views)):
             return
         given = [gradient for gradient in own if gradient is not None and gradient.layout is torch.strided]
         if len(given) < len(own):
             return
-        torch._foreach_copy_(self._views, given)
+        with torch.no_grad():
+            torch._foreach_copy_(self._views, given)
         for parameter, view in zip(self.parameters, self._views, strict=True):
             parameter.grad = view

@@ -10,6 +10,7 @@ from inspect import unwrap
 from operator import is_
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,20 +46,23 @@ class FusedAdam(torch.optim.Adam):
         self.flat: Flat | None = None
         self._whole: _Whole | None = None
 
-    @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """One step. Any with a closure or hooks is torch's own."""
         if closure is not None or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
             return super().step(closure)
         if self._flat_step():
             return None
+        self._step_each()
+        return None
+
+    @torch.no_grad()
+    def _step_each(self) -> None:
         for index, group in enumerate(self.param_groups):
             params = [p for p in group["params"] if p.grad is not None]
             states = [self.state[p] or self._begun(p) for p in params]
             steps = self._counted(index, states)
             first, second = ([state[name] for state in states] for name in MOMENTS)
             _step(group, params, [p.grad for p in params], first, second, steps)
-        return None
 
     def _begun(self, parameter: Tensor) -> Any:
         """The state before the first step, as torch makes it. Its own first step would load its compiler."""
@@ -79,7 +83,7 @@ class FusedAdam(torch.optim.Adam):
             whole = self._whole = _Whole.of(flat, states) if all(states) else None
             if whole is None:
                 return False
-        whole.counts.add_(1)
+        whole.counted += ONE
         first, second = whole.moments
         _step(self.param_groups[0], [flat.values], [flat.gradient], [first], [second], whole.steps[:1])
         return True
@@ -101,12 +105,16 @@ class FusedAdam(torch.optim.Adam):
     step.hooked = True  # type: ignore[attr-defined]  # torch would wrap it into profiler marks, half its cost
 
 
+ONE = np.float32(1.0)
+
+
 class _Whole:
     """The state of all parameters in one tensor each, of which each parameter's own state holds views."""
 
     def __init__(self, flat: Flat, states: list[Any]) -> None:
         self.states = states
         self.counts = torch.stack([state["step"] for state in states])
+        self.counted = self.counts.numpy()  # in the same memory: a parameter that fits is on the CPU
         self.steps = list(self.counts.unbind(0))
         self.moments = [torch.zeros_like(flat.values) for _ in MOMENTS]
         views = [flat.parts(moment) for moment in self.moments]

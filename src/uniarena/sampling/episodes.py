@@ -11,6 +11,9 @@ import torch
 
 from uniarena.batch import Rollout
 
+FEW = 16
+"""Steps of a chunk up to which lists are quicker than arrays."""
+
 
 @dataclass(frozen=True)
 class Episode:
@@ -40,6 +43,7 @@ class EpisodeTracker:
         self._sums: dict[str, np.ndarray] = {}
         self._length: np.ndarray | None = None
         self._goes_on = np.zeros(0, dtype=bool)
+        self._seen: dict[str, tuple[torch.Tensor, np.ndarray]] = {}
 
     def update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor] | None = None) -> list[Episode]:
         """Account for a chunk → the episodes that ended in it, in order of time.
@@ -53,10 +57,17 @@ class EpisodeTracker:
         Args:
             streams: further `[T, B]` rewards to sum beside the raw one.
         """
+        few = None
+        if rollout.T * rollout.B <= FEW and not streams and not rollout.rows.get("info"):
+            few = self._update_few(rollout)
+        return self._update(rollout, streams or {}) if few is None else few
+
+    def _update(self, rollout: Rollout, streams: Mapping[str, torch.Tensor]) -> list[Episode]:
+        """`update` by arrays."""
         rows = rollout.rows
         info = rows.get("info", {})
         valid, end = _array(rows.valid), _array(rows.terminated) | _array(rows.truncated)
-        values = {"return": info.get("raw_reward", rows.reward), **(streams or {})}
+        values = {"return": info.get("raw_reward", rows.reward), **streams}
         arrays = {name: _array(x).astype(np.float64) for name, x in values.items()}
         whole = np.count_nonzero(valid) == valid.size
         if not whole:
@@ -101,6 +112,44 @@ class EpisodeTracker:
         self._length = length + steps[-1]
         self._goes_on = self._left_open(goes_on, valid) & ("cut" not in rollout.last)
         return episodes
+
+    def _update_few(self, rollout: Rollout) -> list[Episode] | None:
+        """`update` of a handful of steps, number by number; None: something broke off or was left out."""
+        sums, length, array = self._sums.get("return"), self._length, self._array
+        if rollout.lost is not None or "cut" in rollout.last or sums is None or length is None:
+            return None
+        rows = rollout.rows.fields
+        if not array("valid", rows).all():
+            return None
+        totals, lengths, episodes = sums.tolist(), length.tolist(), []
+        if "is_first" in rows:
+            for b, (begins, goes_on) in enumerate(
+                zip(array("is_first", rows)[0].tolist(), self._goes_on.tolist(), strict=True)
+            ):
+                if begins and not goes_on:
+                    totals[b], lengths[b] = 0.0, 0
+        ends = (array("terminated", rows) | array("truncated", rows)).tolist()
+        for t, (over, rewards) in enumerate(zip(ends, array("reward", rows).tolist(), strict=True)):
+            for b, (end, reward) in enumerate(zip(over, rewards, strict=True)):
+                totals[b] += reward
+                lengths[b] += 1
+                if end:
+                    episodes.append(Episode(b, t, totals[b], lengths[b]))
+                    totals[b], lengths[b] = 0.0, 0
+        self._sums, self._length = {"return": np.array(totals)}, np.array(lengths, np.int64)
+        self._goes_on = np.zeros(len(totals), dtype=bool)
+        return episodes
+
+    def _array(self, name: str, rows: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """A field as an array, which is remembered as long as the same tensor comes, as a sampler's own does."""
+        tensor = rows[name]
+        seen = self._seen.get(name)
+        if seen is None or seen[0] is not tensor:
+            array = _array(tensor)
+            if not tensor.is_cpu:
+                return array
+            seen = self._seen[name] = (tensor, array)
+        return seen[1]
 
     def _go_on(self, arrays: Mapping[str, np.ndarray], steps: int) -> list[Episode]:
         """A chunk in which nothing but steps happened."""
@@ -147,4 +196,4 @@ def _uneventful(rollout: Rollout) -> bool:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.numpy() if tensor.device.type == "cpu" else tensor.cpu().numpy()
+    return tensor.numpy() if tensor.is_cpu else tensor.cpu().numpy()

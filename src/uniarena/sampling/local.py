@@ -73,7 +73,8 @@ class LocalSampler:
     @property
     def columns(self) -> int:
         """B: rows that one vector step gives."""
-        return len(self._is_first)
+        count: int = self._is_first.shape[0]  # `len` of a tensor takes a way through Python
+        return count
 
     @property
     def last_obs(self) -> Tree:
@@ -82,7 +83,7 @@ class LocalSampler:
 
     def publish(self, actor: Actor, version: int) -> None:
         """Act with `actor` from the next chunk on. In this process it acts on the live parameters, without a copy."""
-        if self._state is None:
+        if self._state is None and actor is not self._actor:
             self._state = self._there(actor.initial_state(self.columns))
         self._actor, self._version = actor, version
 
@@ -135,7 +136,7 @@ class LocalSampler:
             self._chunks[self._turn] = chunk
         for write, leaf in zip(chunk.write_obs, tree_leaves(self._obs), strict=True):
             write[0] = leaf
-        chunk.is_first_row[0].copy_(self._is_first)
+        chunk.scalars[-1][0] = self._is_first
         chunk.write_valid[:] = True
         return chunk
 
@@ -157,18 +158,18 @@ class LocalSampler:
         """Fill every row → ends (t, Final, state), states before rows where asked for, user figures, what was lost."""
         env, generator, tensor = self.env, self.generator, chunk.tensor
         act = self._across(actor) if self.crosses else actor.act
-        # around the policy alone: an environment may have networks of its own to train
-        quiet = torch.no_grad()
         reward, terminated, truncated, is_first = chunk.scalars
         bare_obs, single_action = isinstance(chunk.obs, Tensor), isinstance(chunk.action, Tensor)
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
         state, ended, states, info = self._state, [], [], {}  # type: ignore[var-annotated]
         lost: list[Batch] = []
         record = state is not None and (tensor or "state" in self.records)
-        draws = [None] * chunk.rows if noise is None else _by_row(noise, chunk.rows)
         progress = self.progress
         find = None if tensor or self.crosses or state is not None else getattr(actor, "on_arrays", None)
         short = find and find(chunk.obs, noise)
+        # around the policy alone: an environment may have networks of its own to train
+        quiet: Any = None if short else torch.no_grad()
+        draws = [None] * chunk.rows if noise is None or short else _by_row(noise, chunk.rows)
         for t in range(chunk.rows):
             if record:
                 states.append(state)
@@ -239,7 +240,8 @@ class LocalSampler:
 
     def _keep_last(self, chunk: Chunk) -> None:
         self._obs = tree_map(lambda leaf: _owned(leaf[-1]), chunk.obs_views)
-        self._is_first = chunk.is_first_row[-1].clone()
+        first = chunk.scalars[-1][-1]
+        self._is_first = first.clone() if chunk.tensor else torch.from_numpy(first.copy())
 
     def _rows(self, chunk: Chunk, states: list[Any], info: dict[str, Any]) -> Batch:
         fields = dict(chunk.fields)
@@ -276,7 +278,7 @@ class LocalSampler:
     ) -> Rollout:
         columns, recurrent = (self.columns,), states[0] is not None
         start: dict[str, Tree] = {"is_first": chunk.is_first_row[0]}
-        last: dict[str, Tree] = {"obs": tree_map(torch.as_tensor, self._obs), "is_first": self._is_first}
+        last: dict[str, Tree] = {"obs": tree_map(_as_tensor, self._obs), "is_first": self._is_first}
         if recurrent:
             start["state"], last["state"] = states
         if cut is not None:
@@ -288,9 +290,13 @@ class LocalSampler:
     def _ended(self, ended: list[Any], recurrent: bool) -> Batch:
         parts = []
         for t, (index, obs), state in ended:
-            index = torch.as_tensor(index, dtype=torch.int64, device=self.env.device)
+            if isinstance(index, np.ndarray):
+                where = torch.from_numpy(np.full(len(index), t))
+                index = torch.from_numpy(index)
+            else:
+                where = torch.full_like(index, t)
             obs = tree_map(lambda leaf: _float32(torch.as_tensor(leaf, device=self.env.device)), obs)
-            fields = {"t": torch.full_like(index, t), "b": index, "obs": obs}
+            fields = {"t": where, "b": index, "obs": obs}
             if recurrent:
                 fields["state"] = tree_map(lambda leaf, index=index: leaf[index], state)
             parts.append(Batch((len(index),), fields))
@@ -353,6 +359,10 @@ class LocalSampler:
 
 def _owned(leaf: Any) -> Any:
     return leaf.clone() if isinstance(leaf, Tensor) else np.array(leaf)
+
+
+def _as_tensor(leaf: Any) -> Tensor:
+    return torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else torch.as_tensor(leaf)
 
 
 def _exact(device: torch.device | str) -> torch.device:

@@ -30,7 +30,7 @@ from uniarena.optim import Derived, Minimize, build_optimizer
 from uniarena.optim.past_targets import build_targets
 from uniarena.optim.targets import Target
 from uniarena.values.past_q import fast_targets
-from uniarena.values.q_backprop import q_backprop
+from uniarena.values.q_backprop import plain_target, q_backprop
 from uniarena.values.q_model import FastQ, QModel, build_q_model
 
 
@@ -82,20 +82,23 @@ class DQN(Learner):
         metrics = self.minimize(self.loss, batch, self.optimizer)
         self.target.update()
         priority = metrics.pop("surprise")
-        metrics["td_error"] = priority.mean()
+        if "td_error" not in metrics:
+            metrics["td_error"] = priority.mean()
         metrics["learning_rate"] = self.optimizer.rate
         return Update(metrics, priority if self._sequences is None else None)
 
-    @torch.no_grad()
     def targets(self, batch: Batch) -> Batch:
         """The batch with `target [N, M]`, and with `fractions` for the loss where quantiles are drawn."""
         if self._sequences is not None:
             return self._sequences.targets(batch, self.rng)
-        (policy, head), rows = self._parts, batch.shape[0]
-        mask = policy.mask(batch.next_obs)
+        mask = self._parts[0].mask(batch.next_obs)
         if self._by_hand is not None and mask is None and not self.cfg.double:
-            best = self._fast_target(batch.next_obs).amax(-1, keepdim=True)
-            return batch.replace(target=head.target(best, batch.reward, batch.discount, self.cfg.target_clip))
+            return batch.replace(target=plain_target(self._fast_target, batch, self.cfg.target_clip))
+        return self._targets(batch, mask)
+
+    @torch.no_grad()
+    def _targets(self, batch: Batch, mask: Tensor | None) -> Batch:
+        head, rows = self._parts[1], batch.shape[0]
         fractions = head.draw(rows, self.rng)
         following, judged = self._successors(batch.next_obs, fractions)
         best = greedy_action(head.q(judged), mask)

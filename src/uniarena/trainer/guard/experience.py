@@ -26,15 +26,15 @@ def limit(name: str, bound: float) -> float:
 
 def watched(rollout: Rollout) -> Leaves:
     """(name, tensor) of everything that is looked at, the name without what tells a successor from an observation."""
-    rows, parts = rollout.rows, rollout.rows.fields
-    found = [*tree_paths(rows.obs, OBSERVATION), *tree_paths(rollout.last.obs, OBSERVATION)]
-    found += tree_paths(rows.action, "action")
+    parts = rollout.rows.fields
+    found = [*tree_paths(parts["obs"], OBSERVATION), *tree_paths(rollout.last["obs"], OBSERVATION)]
+    found += tree_paths(parts["action"], "action")
     found += [(name, parts[name]) for name in ("log_prob", "reward") if name in parts]
     if "next_obs" in parts:
-        found += tree_paths(rows.next_obs, OBSERVATION)
+        found += tree_paths(parts["next_obs"], OBSERVATION)
     if rollout.ended is not None:
         found += tree_paths(rollout.ended.obs, OBSERVATION)
-    return [(name, leaf) for name, leaf in found if leaf.is_floating_point() and leaf.numel()]
+    return [pair for pair in found if pair[1].dtype.is_floating_point and pair[1].numel()]
 
 
 @dataclass(frozen=True)

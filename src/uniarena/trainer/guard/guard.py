@@ -101,10 +101,11 @@ class Guard:
         """
         leaves = watched(rollout)
         sizes, bound, seen = magnitudes([leaf for _, leaf in leaves]), self.cfg.max_abs, self._seen
-        named = [(name, size) for (name, _), size in zip(leaves, sizes, strict=True)]
         self.left_out = 0
-        if self.barred is None and all(size <= bound or size <= limit(name, bound) for name, size in named):
-            for name, size in named:
+        pairs = zip(leaves, sizes, strict=True)
+        good = all(size <= bound or size <= limit(name, bound) for (name, _), size in pairs)
+        if self.barred is None and good:
+            for (name, _), size in zip(leaves, sizes, strict=True):
                 if size > seen.get(name, -1.0) and not name.startswith(OF_POLICY):
                     seen[name] = size
             self._barren = 0
