@@ -46,7 +46,6 @@ class Line:
         task: as the contenders know it.
         first, last, last_quick: steps of all environments together between which the time is taken; whole rollouts.
         targets: contender → how many times as fast UniArena has to be.
-        peer_threads: of the others, where they differ.
         contenders: the first is ours; `floor` is what no arrangement of the rest can beat, `updates` our own updates
             alone on a rollout that is there.
     """
@@ -58,7 +57,6 @@ class Line:
     last_quick: int
     targets: dict[str, float] = field(default_factory=dict)
     contenders: tuple[str, ...] = ("uniarena", "sb3", "skrl")
-    peer_threads: int | None = None
 
     @property
     def name(self) -> str:
@@ -84,7 +82,7 @@ SUITES = {
         Line("ppo-cartpole", 1, 256, 4096, 1536, {"sb3": 5.0}, (*BESIDE, UPDATES)),
         Line("ppo-cartpole-64", 1, 64, 1344, 384, {"sb3": 2.7}, (*BESIDE, UPDATES)),
         Line("ppo-halfcheetah", 1, 256, 1280, 768, {"sb3": 3.0}, (*BESIDE, UPDATES)),
-        Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.4}, BESIDE, peer_threads=2),
+        Line("sac-halfcheetah", 2, 250, 900, 450, {"sb3": 1.4}, BESIDE),
         Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 4.0}, BESIDE),
     ],
 }
@@ -116,8 +114,7 @@ def build(folder: Path, pip: list[str]) -> Path:
 
 def run(python: Path, who: str, line: Line, quick: bool, seed: int) -> dict[str, Any]:
     """One process of one contender → what it measured."""
-    ours = who in (line.contenders[0], FLOOR, UPDATES)
-    threads = str(line.threads if ours or line.peer_threads is None else line.peer_threads)
+    threads = str(line.threads)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT / "src"),
