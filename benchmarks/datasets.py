@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from uniarena.config import parse
 from uniarena.data import load
 from uniarena.data.config import MadeFromConfig
 from uniarena.run.making import Making
@@ -34,7 +35,8 @@ QUICK = {"env_steps": 1_000, "episodes": 6}
 def make(task: str, kind: str, seed: int = 0, quick: bool = False) -> Path:
     """Make one set, unless it is there → its file."""
     recipe, episodes = TASKS[task]
-    how = MadeFromConfig(recipe, kind, **(QUICK if quick else {"episodes": episodes}), seed=seed)  # type: ignore[arg-type]
+    size = QUICK if quick else {"episodes": episodes}
+    how = parse(MadeFromConfig, {"recipe": recipe, "kind": kind, "seed": seed, **size})
     folder = FOLDER / (f"{task}-quick" if quick else task)
     name = kind if not seed else f"{kind}-seed-{seed}"
     return Making(folder / f"{name}.npz", how).make(quiet=True)

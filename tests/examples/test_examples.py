@@ -22,9 +22,11 @@ from examples import (
     python_story,
     recall,
     shared_trunk,
+    stitching,
     tensor_cartpole,
 )
 from uniarena import Agent, Trainer, make_env, train
+from uniarena.data import load as load_data
 from uniarena.envs.checker import check_env
 from uniarena.trainer.events import LearnStep
 
@@ -68,6 +70,21 @@ def test_counts_lead_along_a_chain_that_a_crumb_keeps_one_from(capsys: pytest.Ca
     torch.set_num_threads(1)
     counted, plain = long_chain.main(40_960, cells=30)
     assert counted > 0.9 > 0.1 > plain and "without" in capsys.readouterr().out
+
+
+def test_parts_of_walks_are_put_together_where_cloning_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    torch.set_num_threads(1)
+    maze, data = stitching.Maze(), load_data(stitching.write(tmp_path / "stitching.npz"))
+    value = maze.values(maze.goal)
+    assert value[maze.start] == pytest.approx(10 - 21 * 0.1), "22 steps, the last of which arrives"
+    walks = [set(episode.obs.tolist()) for episode in data]
+    assert max(data.lengths) == 14 and not any({maze.start, maze.goal} <= cells for cells in walks)
+    assert any(maze.goal in cells for cells in walks) and any(maze.start in cells for cells in walks)
+    shares = stitching.main(1_500, seeds=[0])
+    assert shares["iql"][0] > 0.9 and shares["discrete_cql"][0] > 0.9 and shares["bc"][0] < 0.4
+    assert "discrete_cql: 100% of the best return, 7.90" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):
