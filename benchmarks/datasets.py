@@ -5,8 +5,8 @@
     python benchmarks/datasets.py --only lunarlander mixed       # one set
     python benchmarks/datasets.py --only pendulum --quick        # a look: hardly trained, a few episodes
 
-A set is `datasets/<task>/<kind>.npz`, its card `<kind>.md` beside it. Sets are made by the section `data.made_from` of a
-config (docs/offline.md): a recipe is trained, ten of its agents are kept and evaluated, and what some of them do is
+A set is `datasets/<task>/<kind>.npz`, its card `<kind>.md` beside it. Sets are made by the section `data.made_from` of
+a config (docs/offline.md): a recipe is trained, ten of its agents are kept and evaluated, and what some of them do is
 recorded; of replay it is the learner's own experience. What is there already is not made again.
 """
 
@@ -43,7 +43,9 @@ def make(task: str, kind: str, seed: int = 0, quick: bool = False) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="tasks, kinds, or both")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true")

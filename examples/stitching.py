@@ -1,8 +1,8 @@
 """A maze learned from walks none of which leads from its start to its goal: parts of them must be put together.
 
-The way from S to G has 22 steps, and no walk of the data more than 14. They begin anywhere and go anywhere, and not every
-step is wise. Whoever clones them goes back and forth; whoever learns values from them finds the way. The best return is
-known by dynamic programming. Fu et al. 2020 (arXiv:2004.07219), section 5, ask for such data.
+The way from S to G has 22 steps, and no walk of the data more than 14. They begin anywhere and go anywhere, and not
+every step is wise. Whoever clones them goes back and forth; whoever learns values from them finds the way. The best
+return is known by dynamic programming. Fu et al. 2020 (arXiv:2004.07219), section 5, ask for such data.
 
     python examples/stitching.py stitching.npz      # writes the data alone
     uniarena train examples/stitching.yaml          # IQL on it
@@ -116,7 +116,7 @@ def write(path: Path, walks: int = 600, seed: int = 0) -> Path:
     return recorder.save(path)
 
 
-def main(updates: int = 2_000, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, list[float]]:
+def main(updates: int = 3_000, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, list[float]]:
     """Train each learner; prints and returns its shares of the best return, one for each seed."""
     maze, shares = Maze(), {name: [] for name in LEARNERS}
     best = float(maze.values(maze.goal)[maze.start])
@@ -130,12 +130,18 @@ def main(updates: int = 2_000, seeds: Sequence[int] = (0, 1, 2)) -> dict[str, li
                     "learner": changes,
                     "experiment": {"seed": seed},
                     "data": {"path": str(data)},
-                    "training": {"total_updates": updates, "eval_interval": updates, "save_interval": updates},
+                    "training": {
+                        "total_updates": updates,
+                        "eval_interval": updates,
+                        "save_interval": updates,
+                    },
                 }
                 result = uniarena.train([story, run], run_dir=f"{folder}/{name}-{seed}", quiet=True)
                 assert result.eval is not None
                 shares[name].append(result.eval.return_mean / best)
-            print(f"{name}: {' '.join(f'{share:.0%}' for share in shares[name])} of the best return, {best:.2f}")
+            print(
+                f"{name}: {' '.join(f'{share:.0%}' for share in shares[name])} of the best return, {best:.2f}"
+            )
     return shares
 
 

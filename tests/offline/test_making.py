@@ -81,7 +81,9 @@ def test_the_same_section_makes_the_same_bytes(recipe: Path, folder: Path, tmp_p
     assert first.read_bytes() == again.read_bytes()
     assert first.with_suffix(".md").read_text() == again.with_suffix(".md").read_text()
     before = first.stat().st_mtime_ns
-    assert made(recipe, folder, "mixed", seed=5) == first and first.stat().st_mtime_ns == before, "it is there"
+    assert made(recipe, folder, "mixed", seed=5) == first and first.stat().st_mtime_ns == before, (
+        "it is there"
+    )
 
 
 def offline(recipe: Path, folder: Path) -> dict[str, Any]:
@@ -154,7 +156,11 @@ def test_pieces_of_several_columns_keep_their_steps_together() -> None:
         ({"data": {"path": "some.hdf5"}}, "data.made_from", "NumPy archive"),
         ({"data": {"made_from": {"kind": "d4rl"}}}, "data.made_from.kind", "expected"),
         ({"data": {"made_from": {"recipe": "no/such"}}}, "no/such", "no file or recipe"),
-        ({"data": {"made_from": {"recipe": "iql/pendulum-mixed"}}}, "data.made_from.recipe", "learns from data itself"),
+        (
+            {"data": {"made_from": {"recipe": "iql/pendulum-mixed"}}},
+            "data.made_from.recipe",
+            "learns from data itself",
+        ),
         (
             {"data": {"made_from": {"recipe": "ppo/pendulum", "kind": "replay", "env_steps": 4096}}},
             "data.made_from.kind",
@@ -162,7 +168,9 @@ def test_pieces_of_several_columns_keep_their_steps_together() -> None:
         ),
     ],
 )
-def test_what_cannot_be_made(change: dict[str, Any], path: str, says: str, recipe: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_made(
+    change: dict[str, Any], path: str, says: str, recipe: Path, tmp_path: Path
+) -> None:
     base = offline(recipe, tmp_path / "data")
     with pytest.raises(ConfigError, match=says) as caught:
         train([base, change], run_dir=tmp_path / "run", quiet=True)

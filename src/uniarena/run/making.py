@@ -1,4 +1,4 @@
-"""Datasets of our own: a recipe is trained, and what its agents do is recorded. The same section gives the same data."""
+"""Datasets of our own: a recipe is trained, and what its agents do is recorded. The same section, the same data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ class Making:
         """
         if self.path.exists():
             return self.path
-        log.warning("%s is not there: it is made from the recipe %s (%s)", self.path, self.cfg.recipe, self.cfg.kind)
+        log.warning(
+            "%s is not there: it is made from the recipe %s (%s)", self.path, self.cfg.recipe, self.cfg.kind
+        )
         trained = Trained(self._run(quiet), self.cfg.seed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=".making-") as folder:
@@ -153,10 +155,14 @@ class Making:
             buffer = assembly.build_agent(exp, env).buffer
             if not hasattr(buffer, "recent"):
                 said = f"{self.cfg.recipe} keeps no experience: its buffer holds one rollout"
-                raise ConfigError(said, "data.made_from.kind", hint="name an off-policy recipe, or another kind")
+                raise ConfigError(
+                    said, "data.made_from.kind", hint="name an off-policy recipe, or another kind"
+                )
             buffer.load_state_dict(checkpoint.load(last, only=("buffer",))[0]["buffer"])
             rows = buffer.recent(buffer.size + 1)
-            origin = self._origin(trained, who="the learner's own experience, as its buffer held it at the end")
+            origin = self._origin(
+                trained, who="the learner's own experience, as its buffer held it at the end"
+            )
             recorder = Recorder(env.observation_space, env.action_space, env_of(exp), origin)
             flat = tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows.action)
             for episode in pieces(rows, stored(env, flat)):
