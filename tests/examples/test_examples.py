@@ -74,7 +74,9 @@ def test_counts_lead_along_a_chain_that_a_crumb_keeps_one_from(capsys: pytest.Ca
 
 def test_no_walk_leads_through_the_maze_whose_optimum_is_known(tmp_path: Path):
     maze, data = stitching.Maze(), load_data(stitching.write(tmp_path / "stitching.npz"))
-    assert maze.values(maze.goal)[maze.start] == pytest.approx(10 - 21 * 0.1), "22 steps, the last one arrives"
+    assert maze.values(maze.goal)[maze.start] == pytest.approx(10 - 21 * 0.1), (
+        "22 steps, the last one arrives"
+    )
     walks = [set(episode.obs.tolist()) for episode in data]
     assert max(data.lengths) == 14 and not any({maze.start, maze.goal} <= cells for cells in walks)
     assert any(maze.goal in cells for cells in walks) and any(maze.start in cells for cells in walks)

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from tests.offline.recorded import behaviour
-from uniarena import make_env, train
+from uniarena import Agent, make_env, train
 from uniarena.batch import Batch
 from uniarena.buffers.replay import ReplayBuffer
 from uniarena.buffers.spec import BufferSpec
 from uniarena.config import ConfigError, load, parse
 from uniarena.data import load as load_data
 from uniarena.data.config import MadeFromConfig
+from uniarena.run import making
 from uniarena.run.making import Making, Trained, making_of, pieces
 
 SHORT = {
@@ -84,6 +85,44 @@ def test_the_same_section_makes_the_same_bytes(recipe: Path, folder: Path, tmp_p
     assert made(recipe, folder, "mixed", seed=5) == first and first.stat().st_mtime_ns == before, (
         "it is there"
     )
+
+
+def test_greedy_agents_are_recorded_as_they_are_with_a_little_chance(tmp_path: Path) -> None:
+    """The exploration that a loaded agent begins with is that of a beginner."""
+    greedy = tmp_path / "greedy.yaml"
+    greedy.write_text(
+        "environment: {id: CartPole-v1}\nlearner: {type: dqn}\nagent: {policy: {hidden_sizes: [8]}}\n"
+        "training: {total_timesteps: 100, threads: 1}\n"
+    )
+    data = load_data(made(greedy, tmp_path, "expert", episodes=20))
+    [part] = data.source.origin["parts"]
+    name = part["who"].split(",")[0].removeprefix("checkpoint ")
+    [run] = (tmp_path / "runs").iterdir()
+    agent = Agent.load(run / "checkpoints" / name)
+    everything = np.arange(len(data))
+    agreed = (agent.act(data.obs(everything), deterministic=True) == data.action(everything)).mean()
+    assert 0.9 < agreed < 1.0, "half of the random actions are the greedy ones"
+    assert "with probability 0.1 any action" in part["who"]
+
+
+class StopsAt:
+    """Interrupts a run, as a signal would."""
+
+    def on_iteration_end(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.env_steps >= 100:
+            trainer.request_stop("interrupted")
+
+
+def test_a_making_that_was_interrupted_goes_on(
+    recipe: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = making.train
+    monkeypatch.setattr(making, "train", lambda exp, **how: whole(exp, **how, callbacks=[StopsAt()]))
+    with pytest.raises(KeyboardInterrupt):
+        made(recipe, tmp_path, "mixed")
+    assert not (tmp_path / "mixed.npz").exists()
+    monkeypatch.setattr(making, "train", whole)
+    assert made(recipe, tmp_path, "mixed").read_bytes() == made(recipe, folder, "mixed").read_bytes()
 
 
 def offline(recipe: Path, folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from uniarena import assembly, checkpoint
+from uniarena.agent import Agent
 from uniarena.batch import Batch, Tree, tree_map
 from uniarena.config import ConfigError, Experiment, component, load
 from uniarena.config.assembly import of_data
@@ -23,6 +24,7 @@ from uniarena.data import load as load_data
 from uniarena.data.audit import audit
 from uniarena.data.config import MadeFromConfig
 from uniarena.data.report import write
+from uniarena.explorers.sample import SampleExplorer
 from uniarena.run.folder import CHECKPOINTS, read_result
 from uniarena.run.recording import env_of, record_data, stored
 from uniarena.run.saved import UNUSED_SEEDS, evaluate
@@ -34,6 +36,8 @@ AGENTS = 10
 """Of a training, kept at equal distances: one of them is medium, one is the expert."""
 EVALUATED = 10
 """Episodes by which agents are compared."""
+EPSILON = 0.1
+"""Chance of a random action at each step of an agent whose policy draws none by itself: else it would do one thing."""
 PARTS = {
     "random": ("random",),
     "medium": ("medium",),
@@ -93,6 +97,7 @@ class Making:
             "eval_every_env_steps": total,
             "keep_checkpoints": 2 * AGENTS,
             "n_eval_episodes": 1,
+            "max_wall_time": "null",
         }
         return load([cfg.recipe], [seed, *(f"training.{name}={value}" for name, value in training.items())])
 
@@ -130,21 +135,30 @@ class Making:
             if not episodes:
                 continue
             agent = trained.medium(low) if kind == "medium" else trained.best
-            files.append(self._record(agent, kind, episodes, target.parent / f"{kind}.npz", k))
-            who = "uniform actions" if kind == "random" else f"checkpoint {agent.name}, samples of its policy"
+            path, who = self._record(agent, kind, episodes, target.parent / f"{kind}.npz", k)
+            files.append(path)
             parts.append({"part": kind, "episodes": episodes, "who": who})
         origin = self._origin(trained, parts=parts, **({"random_return": round(low, 2)} if low else {}))
         _join(files, origin, target)
         return origin
 
-    def _record(self, agent: Path, kind: str, episodes: int, target: Path, k: int) -> Path:
+    def _record(self, agent: Path, kind: str, episodes: int, target: Path, k: int) -> tuple[Path, str]:
+        """Episodes of an agent, or of random actions in its environment → the file, and who acted."""
         seed = self.cfg.seed + UNUSED_SEEDS * (k + 2)  # that no training or evaluation has
-        epsilon = 1.0 if kind == "random" else 0.0
-        record_data(agent, episodes, epsilon=epsilon, deterministic=False, out=target, seed=seed, trust=True)
-        return target
+        sampled = isinstance(Agent.load(agent, trust=True).explorer, SampleExplorer)
+        epsilon = 1.0 if kind == "random" else 0.0 if sampled else EPSILON
+        who = f"checkpoint {agent.name}, " + (
+            "samples of its policy"
+            if sampled
+            else f"the mode of its policy, and with probability {EPSILON} any action"
+        )
+        record_data(
+            agent, episodes, epsilon=epsilon, deterministic=not sampled, out=target, seed=seed, trust=True
+        )
+        return target, "uniform actions" if kind == "random" else who
 
     def _random_return(self, trained: Trained, folder: Path) -> float:
-        path = self._record(trained.best, "random", EVALUATED, folder / "measured.npz", 5)
+        path, _ = self._record(trained.best, "random", EVALUATED, folder / "measured.npz", 5)
         return float(load_data(path).returns.mean())
 
     def _replay(self, trained: Trained, target: Path) -> dict[str, Any]:
