@@ -48,20 +48,20 @@ def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
         result = uniarena.train(
             recipe, [f"experiment.seed={seed}", *overrides], run_dir=scratch / "run", quiet=True
         )
-        last = scratch / "run" / "checkpoints" / str(result.env_steps)
+        last = scratch / "run" / "checkpoints" / str(result.env_steps or result.updates)
         score = uniarena.evaluate(last, EPISODES, seed=10_000 + seed, trust=True)  # it was made here
-        returns = curve_of(scratch / "run")
+        returns = curve_of(scratch / "run") if result.env_steps else None  # from data nobody plays on the way
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return {
         "recipe": recipe,
         "overrides": overrides,
         "seed": seed,
-        "env_steps": result.env_steps,
+        **({"env_steps": result.env_steps} if result.env_steps else {"updates": result.updates}),
         "wall_s": round(result.wall_s, 1),
         "machine": machine(),
         "eval": score.to_json(),
-        "curve": returns,
+        **({} if returns is None else {"curve": returns}),
     }
 
 
@@ -93,9 +93,10 @@ def table() -> str:
         means = np.array([row["eval"]["return_mean"] for row in rows])
         each = ", ".join(f"{value:.1f}" for value in means)
         wall = np.mean([row["wall_s"] for row in rows])
-        name = folder.relative_to(RESULTS)
+        name, first = folder.relative_to(RESULTS), rows[0]
+        length = f"{first['env_steps']:,}" if "env_steps" in first else f"{first['updates']:,} updates"
         lines.append(
-            f"| {name} | {rows[0]['env_steps']:,} | {len(rows)} | {iqm(means):.1f} | {means.mean():.1f} | {each} "
+            f"| {name} | {length} | {len(rows)} | {iqm(means):.1f} | {means.mean():.1f} | {each} "
             f"| {wall:.0f} s |"
         )
     return "\n".join(lines)

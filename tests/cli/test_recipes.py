@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import datasets
 from uniarena import assembly
-from uniarena.config import Experiment, dump, load, recipes
+from uniarena.config import Experiment, dump, load, parse, recipes
+from uniarena.data.config import MadeFromConfig
+from uniarena.run.making import making_of
 
-HIDDEN = "velocity-hidden-"
+HIDDEN, MIXED = "velocity-hidden-", "-mixed"
 NEEDS = {"lunarlander": "box2d", "bipedalwalker": "box2d", "halfcheetah": "mujoco", "minatar": "minatar"}
 RECIPES = [
     pytest.param(
@@ -33,15 +36,31 @@ def test_a_recipe_is_canonical_and_says_what_it_does(name: str) -> None:
     if task.startswith(HIDDEN):
         task = task.removeprefix(HIDDEN)
         assert "select_entries" in [wrapper["type"] for wrapper in exp.environment.wrappers]
+    assert (exp.data is not None) == task.endswith(MIXED)
     squashed = "".join(letter for letter in str(exp.environment.id).lower() if letter.isalnum())
-    assert all(word in squashed for word in task.split("-"))
+    assert all(word in squashed for word in task.removesuffix(MIXED).split("-"))
     assembly.check(exp)
     assert load([_mapping(exp)], []) == exp
     first = recipes()[name].read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith("# ") and first.endswith((".", ")."))  # what `uniarena list recipes` shows
-    total = exp.training.total_timesteps
-    for interval in (exp.training.eval_every_env_steps, exp.training.save_every_env_steps):
-        assert interval is not None and interval <= total
+    training, offline = exp.training, exp.data is not None
+    every = "{}_interval" if offline else "{}_every_env_steps"
+    for what in ("eval", "save"):
+        interval = getattr(training, every.format(what))
+        assert interval is not None and interval <= exp.total
+
+
+@pytest.mark.parametrize("name", [name for name in recipes() if name.endswith(MIXED)])
+def test_a_recipe_from_data_makes_what_benchmarks_make(name: str) -> None:
+    """So that it does not matter which of the two is there first."""
+    exp = load(name)
+    making = making_of(exp)
+    assert making is not None
+    task = name.partition("/")[2].removesuffix(MIXED)
+    of, episodes = datasets.TASKS[task]
+    assert making.path == datasets.FOLDER / task / "mixed.npz"
+    assert making.cfg == parse(MadeFromConfig, {"recipe": of, "kind": "mixed", "episodes": episodes})
+    assert load(of).environment.id == exp.environment.id
 
 
 def _mapping(exp: Experiment) -> dict:
@@ -50,16 +69,31 @@ def _mapping(exp: Experiment) -> dict:
     return yaml.safe_load(dump(exp))
 
 
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where recipes of one task share what the first of them makes."""
+    return tmp_path_factory.mktemp("datasets")
+
+
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_recipe_trains(ua, name: str) -> None:
+def test_a_recipe_trains(ua, data: Path, name: str) -> None:
+    length = ["training.total_timesteps=64"]
+    if name.endswith(MIXED):
+        path = data / name.partition("/")[2] / "mixed.npz"
+        length = [
+            "training.total_updates=64",
+            f"data.path={path}",
+            "data.made_from.env_steps=200",
+            "data.made_from.episodes=3",
+        ]
     told = ua(
         "train",
         name,
-        "training.total_timesteps=64",
+        *length,
         "training.n_eval_episodes=1",
         "environment.max_episode_steps=50",
         "--json",
     )
     assert told.code == 0, told.err
-    assert told.json["env_steps"] >= 64
+    assert told.json["updates" if name.endswith(MIXED) else "env_steps"] >= 64
     assert Path(told.json["run"], "checkpoints", "best").is_dir()

@@ -22,9 +22,11 @@ from examples import (
     python_story,
     recall,
     shared_trunk,
+    stitching,
     tensor_cartpole,
 )
 from uniarena import Agent, Trainer, make_env, train
+from uniarena.data import load as load_data
 from uniarena.envs.checker import check_env
 from uniarena.trainer.events import LearnStep
 
@@ -68,6 +70,25 @@ def test_counts_lead_along_a_chain_that_a_crumb_keeps_one_from(capsys: pytest.Ca
     torch.set_num_threads(1)
     counted, plain = long_chain.main(40_960, cells=30)
     assert counted > 0.9 > 0.1 > plain and "without" in capsys.readouterr().out
+
+
+def test_no_walk_leads_through_the_maze_whose_optimum_is_known(tmp_path: Path):
+    maze, data = stitching.Maze(), load_data(stitching.write(tmp_path / "stitching.npz"))
+    assert maze.values(maze.goal)[maze.start] == pytest.approx(10 - 21 * 0.1), (
+        "22 steps, the last one arrives"
+    )
+    walks = [set(episode.obs.tolist()) for episode in data]
+    assert max(data.lengths) == 14 and not any({maze.start, maze.goal} <= cells for cells in walks)
+    assert any(maze.goal in cells for cells in walks) and any(maze.start in cells for cells in walks)
+    assert check_env(stitching.Maze) == []
+
+
+@pytest.mark.slow
+def test_parts_of_walks_are_put_together_where_cloning_is_lost(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    shares = stitching.main(2_000, seeds=[0])
+    assert shares["iql"][0] > 0.9 and shares["discrete_cql"][0] > 0.9 and shares["bc"][0] < 0.4
+    assert "discrete_cql: 100% of the best return, 7.90" in capsys.readouterr().out
 
 
 def test_one_trunk_trains_on_a_box_and_on_discrete(capsys: pytest.CaptureFixture[str]):

@@ -332,6 +332,8 @@ def summary(trainer: Trainer) -> str:
     elif not trainer.sampler.native_state:
         kept = "the environment cannot give its state, so those due by env steps end all its episodes"
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
+    told = getattr(agent.buffer, "describe", None)
+    data = "" if told is None else f"data: {told()}\n"
     sampling = ""
     if trainer.sampler.ahead:
         sampling = "sampling: in a process of its own, while this one learns from the chunk before\n"
@@ -340,7 +342,7 @@ def summary(trainer: Trainer) -> str:
         f"action {describe(env.action_map.env_space)}\n"
         f"agent: {agent.spec['learner']['type']}, {count:,} parameters ({', '.join(parts)}; "
         f"{readable(count * 4)}) on {agent.device}, {threads} torch thread{'' if threads == 1 else 's'}\n"
-        f"{sampling}update: {update}\n"
+        f"{sampling}{data}update: {update}\n"
         f"checkpoints: {kept}"
     )
 

@@ -20,6 +20,7 @@ from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.window import Return, Window, summed
 from uniarena.config import ConfigError, config
 from uniarena.data import DataConfig, DataError, Dataset, load
+from uniarena.data.config import MadeFromConfig
 from uniarena.envs.spaces import describe, leaf_spaces, storage_space
 
 PIECE = 16_384
@@ -31,6 +32,17 @@ RUN = 64
 @config
 class DatasetConfig(DataConfig):
     """Settings of `DatasetBuffer`: which data, how it is read, which part of it."""
+
+    made_from: MadeFromConfig | None = None  # how a run makes the file, where it is not there
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.made_from is not None and not self.path.endswith(".npz"):
+            raise ConfigError(
+                f"what is recorded becomes a NumPy archive, and data.path is {self.path}",
+                "made_from",
+                hint="let data.path end in .npz, or leave made_from out",
+            )
 
 
 class DatasetBuffer:
@@ -87,6 +99,13 @@ class DatasetBuffer:
     def ready(self) -> bool:
         """Always: what has no transition is refused when it is loaded."""
         return True
+
+    def describe(self) -> str:
+        """One line: how much there is, which file, and where it says that it comes from."""
+        data, source = self.dataset, self.dataset.source
+        origin = ", ".join(f"{name} {value}" for name, value in source.origin.items() if _short(value))
+        said = f" ({origin})" if origin else ""
+        return f"{len(data):,} transitions in {data.episodes:,} episodes of {source.path}{said}"
 
     def add(self, rollout: Rollout) -> None:
         """A dataset takes nothing.
@@ -285,3 +304,7 @@ def _to_policy(env_space: Space[Any], policy_space: Space[Any]) -> Callable[[Tre
         return lambda action: np.clip(action, low, high)
     half = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32)
     return lambda action: (np.clip(action, low, high) - low) / half - 1
+
+
+def _short(value: Any) -> bool:
+    return isinstance(value, str | int | float) and len(str(value)) <= 60

@@ -1,4 +1,4 @@
-"""DataConfig: which data, how it is read, and which part of it."""
+"""DataConfig: which data, how it is read, and which part of it; MadeFromConfig: how a set of our own is made."""
 
 from __future__ import annotations
 
@@ -54,3 +54,14 @@ class DataConfig:
             raise ConfigError(
                 f"expected the first episode and one behind the last, got {list(self.episodes)}", "episodes"
             )
+
+
+@config
+class MadeFromConfig:
+    """How a dataset is made where its file is not there: a recipe is trained, and its agents are recorded."""
+
+    recipe: str  # a recipe or a config file that learns from experience, such as sac/pendulum
+    kind: Literal["random", "medium", "expert", "mixed", "replay"] = "mixed"  # who acts
+    episodes: Annotated[int, Between(1)] = 100  # recorded; replay has as many as the buffer holds
+    env_steps: Annotated[int, Between(1)] | None = None  # length of the training; null: the recipe's own
+    seed: Annotated[int, Between(0)] = 0  # of the training and of all draws

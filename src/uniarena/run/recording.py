@@ -73,7 +73,7 @@ def record_data(
     try:
         mode = "deterministic" if deterministic else "stochastic"
         origin = {**_origin(source, exp), "policy": mode, "epsilon": epsilon, "seed": start}
-        recorder = Recorder(env.observation_space, env.action_space, _env_of(exp), origin)
+        recorder = Recorder(env.observation_space, env.action_space, env_of(exp), origin)
         Play(agent, env, episodes, epsilon, deterministic, start).into(recorder)
     finally:
         env.close()
@@ -87,7 +87,8 @@ def _default(folder: Path, episodes: int, epsilon: float, deterministic: bool, s
     return folder / "data" / f"{'_'.join(parts)}.npz"
 
 
-def _env_of(exp: Experiment) -> dict[str, Any]:
+def env_of(exp: Experiment) -> dict[str, Any]:
+    """What a recording says of its environment."""
     section = to_mapping(exp)["environment"]  # without secrets
     return {
         name: section[name] for name in ("id", "kwargs", "wrappers", "max_episode_steps") if name in section
@@ -158,7 +159,7 @@ class Play:
                 action = self._disturbed(action, tensors, generator)
                 given = tree_map(lambda a: a.to(env.device) if env.tensor else _copied(a), action)
                 step = env.step(given)
-                cut = self._take(obs, _stored(env, action), step, recorder)
+                cut = self._take(obs, stored(env, action), step, recorder)
                 obs, is_first = (
                     tree_map(_copied, step.obs),
                     torch.as_tensor(_copied(step.is_first), device=agent.device),
@@ -195,7 +196,7 @@ class Play:
             if lost[b]:  # broke off with its simulator: another one is played in its place
                 self.open[b] = []
             elif valid[b]:
-                self.open[b].append((_row(obs, b), _row(action, b), reward[b], terminated[b]))
+                self.open[b].append((row_of(obs, b), row_of(action, b), reward[b], terminated[b]))
                 cut[b] = len(self.open[b]) >= LONGEST and not (terminated[b] or truncated[b])
                 if terminated[b] or truncated[b] or cut[b]:
                     self._finish(b, bool(truncated[b]) or bool(cut[b]), self._final(step, b), recorder)
@@ -204,13 +205,13 @@ class Play:
     def _final(self, step: Step, b: int) -> Tree | None:
         """The observation that an episode ended with; None where the simulator loses it."""
         if step.next_obs is not None:
-            return _row(tree_map(_copied, step.next_obs), b)
+            return row_of(tree_map(_copied, step.next_obs), b)
         if step.final is not None:
             place = np.flatnonzero(_copied(step.final.index) == b)
             if len(place):
-                return _row(tree_map(_copied, step.final.obs), int(place[0]))
+                return row_of(tree_map(_copied, step.final.obs), int(place[0]))
         ended = bool(_copied(step.terminated)[b] or _copied(step.truncated)[b])
-        return None if ended else _row(tree_map(_copied, step.obs), b)
+        return None if ended else row_of(tree_map(_copied, step.obs), b)
 
     def _finish(self, b: int, truncated: bool, final: Tree | None, recorder: Recorder) -> None:
         rows, self.open[b] = self.open[b], []
@@ -232,7 +233,7 @@ class Play:
         )
 
 
-def _stored(env: Env, action: Tree) -> Tree:
+def stored(env: Env, action: Tree) -> Tree:
     """The environment's actions with classes counted from 0."""
     return _from_zero(env.action_space, tree_map(_copied, env.action_map(action)))
 
@@ -246,7 +247,8 @@ def _from_zero(space: Space[Any], action: Tree) -> Tree:
     return action if start is None else action - start
 
 
-def _row(tree: Tree, b: int) -> Tree:
+def row_of(tree: Tree, b: int) -> Tree:
+    """Entry `b` of every leaf."""
     return tree_map(lambda leaf: leaf[b], tree)
 
 

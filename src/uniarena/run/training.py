@@ -80,6 +80,7 @@ def train(
     started = time.perf_counter()
     exp = config if isinstance(config, Experiment) else read(config, overrides)
     assembly.check(exp)
+    ensure_data(exp, quiet)
     provenance.hide(secrets_of(exp))
     with ended_early():
         if not resume_if_exists:
@@ -172,6 +173,7 @@ def _fork(
 def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks: Sequence[Any]) -> Result:
     """Go on in `folder`, which holds the checkpoint: that of the run, or a new one that starts from it."""
     exp = found.exp
+    ensure_data(exp, quiet)
     provenance.hide(secrets_of(exp))
     with messages(folder, quiet):
         for path, why in found.broken:
@@ -251,6 +253,15 @@ def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
         log.warning(
             "the environment's bounds are not those of the checkpoint, which goes on all the same: %s", text
         )
+
+
+def ensure_data(exp: Experiment, quiet: bool = False) -> None:
+    """Make the data of a run, where its config says how (`data.made_from`) and the file is not there."""
+    from uniarena.run.making import making_of  # which trains, too
+
+    if (wanted := making_of(exp)) is not None:
+        with exp.locating():
+            wanted.make(quiet)
 
 
 def read(config: Source | Sequence[Source], overrides: Sequence[str] = ()) -> Experiment:
