@@ -120,6 +120,14 @@ def test_actions_that_are_never_taken(tmp_path: Path) -> None:
     assert said(found, "of 4 actions 2 are never taken (2, 3)")
 
 
+def test_counting_classes_takes_no_memory_for_those_that_are_absent(tmp_path: Path) -> None:
+    taken = np.arange(10) % 2 * (10**12 - 1)
+    found = looked_into(tmp_path / "a.npz", acted=spaces.Discrete(10**12), **steps([5, 5], actions=taken))
+    assert found["coverage"]["action"] == {"classes": 10**12, "taken": 2}
+    assert said(found, "999999999998 are never taken (1, 2, 3, 4, 5, 6, 7, 8, … (999999999998 in all))")
+    assert "2 of 1,000,000,000,000 classes taken" in report.text(found)
+
+
 def test_copies_of_transitions_and_of_episodes(tmp_path: Path) -> None:
     acted = ACTIONS["box"]
     episodes = random_episodes(np.random.default_rng(0), spaces.Box(-1, 1, (3,), np.float32), acted, 4)

@@ -58,6 +58,8 @@ def arrays(**other: Any) -> dict[str, Any]:
         ),
         ({"actions": np.full((N, 1), np.inf)}, "action has 12 rows with NaN or infinite"),
         ({"actions": np.full(N, -1)}, "holds the action -1"),
+        ({"actions": np.arange(N) + 10**12}, "actions: row 11 holds the class 1000000000011, and without"),
+        ({"actions": np.full(N, 2**63, np.uint64)}, "row 0 holds the class 9223372036854775808"),
     ],
 )
 def test_what_is_wrong_with_arrays_is_named(tmp_path: Path, other: dict[str, Any], said: str) -> None:

@@ -165,8 +165,10 @@ def _coverage(look: Look) -> dict[str, Any]:
     """Of actions: how often each class, or which share of the way between bounds; of observations the latter."""
     found: dict[str, Any] = {}
     for spread in [*look.action, *look.obs]:
-        if spread.classes is not None:
-            found[spread.name] = {"counts": spread.classes.tolist()}
+        if spread.counts is not None:
+            found[spread.name] = {"counts": spread.counts}
+        elif spread.classes is not None:
+            found[spread.name] = {"classes": spread.classes, "taken": len(spread.taken[0])}
         elif (visited := spread.visited) is not None:
             found[spread.name] = {"visited": [None if np.isnan(v) else float(v) for v in visited]}
     return found

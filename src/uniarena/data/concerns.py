@@ -104,10 +104,12 @@ def _of_values(spread: Spread) -> Iterator[str]:
 
 def _of_actions(spread: Spread) -> Iterator[str]:
     if spread.classes is not None:
-        if len(never := np.flatnonzero(spread.classes == 0)):
+        taken = spread.taken[0]
+        if never := spread.classes - len(taken):
+            first = np.setdiff1d(np.arange(min(spread.classes, len(taken) + 9)), taken)  # 9 of them, or all
             yield (
-                f"{spread.name}: of {len(spread.classes)} actions {len(never)} are never taken "
-                f"({listed_numbers(never)}); what they are worth can only be guessed."
+                f"{spread.name}: of {spread.classes} actions {never} are never taken "
+                f"({listed_numbers(first, never)}); what they are worth can only be guessed."
             )
         return
     many = np.flatnonzero(spread.saturation > MANY_AT_BOUND)
@@ -142,7 +144,7 @@ def _of_copies(found: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def listed_numbers(numbers: np.ndarray) -> str:
-    """`0, 3, 7`, and of many how many there are."""
+def listed_numbers(numbers: np.ndarray, count: int | None = None) -> str:
+    """`0, 3, 7`, and of many how many there are: `count`, where `numbers` are only the first of them."""
     shown = ", ".join(map(str, numbers[:8].tolist()))
-    return shown if len(numbers) <= 8 else f"{shown}, … ({len(numbers)} in all)"
+    return shown if len(numbers) <= 8 else f"{shown}, … ({count or len(numbers)} in all)"

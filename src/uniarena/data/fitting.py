@@ -14,6 +14,9 @@ from uniarena.data.errors import DataError
 from uniarena.data.source import as_float32, numeric
 from uniarena.envs.spaces import describe, keep_order, leaf_spaces, map_space, storage_space
 
+MOST_CLASSES = 2**20
+"""Classes that whole numbers alone are taken for; larger ones are more likely ids, or damaged."""
+
 
 def fit_obs(tree: Tree, space: Space[Any] | None, where: str) -> tuple[Tree, Space[Any]]:
     """Observation columns in the dtypes that we store, and the space of what they hold.
@@ -185,20 +188,11 @@ def _action_space_of(tree: Tree, where: str, notes: list[str]) -> Space[Any]:
         )
         return spaces.Box(-np.inf, np.inf, tree.row_shape, np.float32)
     size = int(np.prod(tree.row_shape, dtype=np.int64))
-    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
-    for _, rows in tree.blocks():
-        flat = rows.reshape(len(rows), size)
-        low, high = np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0))
-    if len(tree) and low.min() < 0:
-        raise DataError(
-            f"holds the action {low.min()}, and classes count from 0 where nothing else is known",
-            where,
-            "name the environment, whose action space says what they count from",
-        )
-    seen = "one class" if size == 1 else "classes"
+    low, high = _extremes(tree, size, where)
+    seen = "largest class seen is" if size == 1 else "largest of the classes seen is"
     notes.append(
-        f"The file does not say what actions there are; the largest {seen} seen is {high.max()}, so there are taken "
-        f"to be {(high + 1).tolist() if size > 1 else high[0] + 1}."
+        f"The file does not say what actions there are; the {seen} {high.max()}, so there are taken to be "
+        f"{(high + 1).tolist() if size > 1 else high[0] + 1}."
     )
     if len(tree) and low.min() > 0:
         notes.append(
@@ -208,6 +202,34 @@ def _action_space_of(tree: Tree, where: str, notes: list[str]) -> Space[Any]:
     if size == 1:
         return spaces.Discrete(max(1, int(high[0]) + 1))
     return spaces.MultiDiscrete(np.maximum(1, high + 1))
+
+
+def _extremes(column: Column, size: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest class of each of `size` entries.
+
+    Raises:
+        DataError: one below 0, or one so large that nobody would count up to it.
+    """
+    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    for first, rows in column.blocks():
+        flat = rows.reshape(len(rows), size)
+        if (flat < 0).any():
+            raise DataError(
+                f"holds the action {flat.min()}, and classes count from 0 where nothing else is known",
+                where,
+                "name the environment, whose action space says what they count from",
+            )
+        if (flat >= MOST_CLASSES).any():
+            raise DataError(
+                f"row {first + int(flat.max(axis=1).argmax()):,} holds the class {flat.max()}, and without its "
+                f"environment a file is taken to have at most {MOST_CLASSES:,} classes",
+                where,
+                "name the environment (--env ID), whose action space says what they are; or write the actions as "
+                "float32, if they are not classes",
+            )
+        flat = flat.astype(np.int64)
+        low, high = np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0))
+    return low, high
 
 
 def skeleton(space: Space[Any]) -> Tree:

@@ -11,6 +11,8 @@ BINS = 20
 """Equal parts of the way between two bounds, of which the share that was visited is counted."""
 LISTED = 64
 """Entries of a leaf up to which figures of each are given."""
+COUNTED = 2**16
+"""Classes up to which each is listed with its count."""
 NEAR = 1e-3
 """Share of the way between two bounds within which an action counts as being at the bound."""
 
@@ -21,6 +23,10 @@ class Spread:
     Args:
         name: where the leaf stands, such as `obs.pos`.
         space: of the leaf; its bounds are what values are held against.
+
+    Attributes:
+        classes: how many classes a Discrete leaf has; None: it has none.
+        taken: classes that were seen, counted from 0 and ascending, and how often: as large as what was seen.
     """
 
     def __init__(self, name: str, space: Space[Any]) -> None:
@@ -34,7 +40,8 @@ class Spread:
         self._shift = np.zeros(self.size)
         self._sum, self._square, self._count = (np.zeros(self.size) for _ in range(3))
         listed = self.size <= LISTED
-        self.classes = np.zeros(int(space.n), np.int64) if isinstance(space, spaces.Discrete) else None
+        self.classes = int(space.n) if isinstance(space, spaces.Discrete) else None
+        self.taken: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._visited = np.zeros((self.size, BINS), bool) if listed and self.bounded.any() else None
 
     def add(self, rows: np.ndarray) -> None:
@@ -42,9 +49,7 @@ class Spread:
         if not len(rows):
             return
         if self.classes is not None:
-            self.classes += np.bincount(rows.reshape(-1) - int(self._start), minlength=len(self.classes))[
-                : len(self.classes)
-            ]
+            self._count_classes(rows.reshape(-1).astype(np.int64) - self._start)
         values = rows.reshape(len(rows), self.size).astype(np.float64)
         finite = np.isfinite(values)
         if not finite.all():
@@ -59,6 +64,13 @@ class Spread:
         self._square += (moved**2).sum(axis=0)
         self._count += finite.sum(axis=0)
         self._hold_against_bounds(values, finite)
+
+    def _count_classes(self, rows: np.ndarray) -> None:
+        (seen, counts), (new, more) = self.taken, np.unique(rows, return_counts=True)
+        merged, place = np.unique(np.concatenate([seen, new]), return_inverse=True)
+        total = np.zeros(len(merged), np.int64)
+        np.add.at(total, place, np.concatenate([counts, more]))
+        self.taken = merged, total
 
     @property
     def _start(self) -> int:
@@ -81,6 +93,16 @@ class Spread:
             bins = np.clip(part * BINS, 0, BINS - 1).astype(np.int64)
             for k, entry in enumerate(np.flatnonzero(self.bounded)):
                 self._visited[entry, bins[:, k]] = True
+
+    @property
+    def counts(self) -> list[int] | None:
+        """How often each class was seen; None: no classes, or so many that only those seen are worth telling."""
+        if self.classes is None or self.classes > COUNTED:
+            return None
+        counts = np.zeros(self.classes, np.int64)
+        inside = (self.taken[0] >= 0) & (self.taken[0] < self.classes)
+        counts[self.taken[0][inside]] = self.taken[1][inside]
+        return list(counts.tolist())
 
     @property
     def mean(self) -> np.ndarray:
