@@ -12,6 +12,7 @@ from uniarena.data.spread import Spread
 
 MANY_AT_BOUND = 0.2
 """Share of actions at a bound from which learners with squashed policies have trouble."""
+REFUSED = "training refuses them (nonfinite: drop leaves them out)"
 FEW_VISITED = 0.25
 """Share of the way between bounds below which an action's values count as narrow."""
 
@@ -77,16 +78,25 @@ def _of_rewards(found: dict[str, Any]) -> Iterator[str]:
     reward = found["reward"]
     if reward["nonfinite"]:
         yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and training refuses them."
+    if reward["too_large"]:
+        most = max(reward["min"], reward["max"], key=abs)
+        yield f"{reward['too_large']:,} rewards are too large for float32, the largest {most:g}; {REFUSED}."
     if reward["min"] is not None and reward["min"] == reward["max"] and found["transitions"] > 1:
-        yield f"Every reward is {reward['min']:g}."
+        yield f"Every {'other ' if reward['nonfinite'] else ''}reward is {reward['min']:g}."
 
 
 def _of_values(spread: Spread) -> Iterator[str]:
-    if spread.nonfinite_rows:
-        yield (
-            f"{spread.name}: {spread.nonfinite_rows:,} rows have NaN or infinite values; training refuses them "
-            "(nonfinite: drop leaves them out)."
-        )
+    for rows, finals, what in (
+        (spread.nonfinite_rows, spread.nonfinite_finals, "NaN or infinite values"),
+        (
+            spread.large_rows,
+            spread.large_finals,
+            f"values too large for float32, the largest {spread.largest:g}",
+        ),
+    ):
+        if rows or finals:
+            ended = f" and {finals:,} observations that episodes ended in" if finals else ""
+            yield f"{spread.name}: {rows:,} rows{ended} have {what}; {REFUSED}."
     if spread.outside_rows:
         worst = np.flatnonzero(spread.outside)
         yield (

@@ -51,10 +51,10 @@ def load(
     dataset = filtered(dataset, cfg.episodes, cfg.min_return, cfg.top_fraction, cfg.fraction, cfg.seed)
     if lazy:
         return dataset
-    dataset = dataset.kept(keeping)
+    kept = dataset.kept(keeping)
     if cfg.nonfinite == "refuse":
-        dataset.refuse_nonfinite()
-    return dataset
+        kept.refuse_nonfinite(dataset)
+    return kept
 
 
 def _fitted(

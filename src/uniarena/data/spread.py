@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from uniarena.data.source import largest
+
 BINS = 20
 """Equal parts of the way between two bounds, of which the share that was visited is counted."""
 LISTED = 64
@@ -25,6 +27,8 @@ class Spread:
         space: of the leaf; its bounds are what values are held against.
 
     Attributes:
+        nonfinite_rows, large_rows: rows with NaN or infinite values, and others that are too large for float32.
+        nonfinite_finals, large_finals: the same of what episodes ended in; `largest`: the worst of the latter.
         classes: how many classes a Discrete leaf has; None: it has none.
         taken: classes that were seen, counted from 0 and ascending, and how often: as large as what was seen.
     """
@@ -32,7 +36,9 @@ class Spread:
     def __init__(self, name: str, space: Space[Any]) -> None:
         self.name, self.space = name, space
         self.size = int(np.prod(space.shape or (), dtype=np.int64))
-        self.rows = self.nonfinite_rows = self.outside_rows = 0
+        self.rows = self.outside_rows = 0
+        self.nonfinite_rows = self.nonfinite_finals = self.large_rows = self.large_finals = 0
+        self.largest = 0.0
         self.low, self.high = np.full(self.size, np.inf), np.full(self.size, -np.inf)
         self.outside, self.at_bound = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         self.bounds = _bounds(space, self.size)
@@ -44,8 +50,13 @@ class Spread:
         self.taken: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._visited = np.zeros((self.size, BINS), bool) if listed and self.bounded.any() else None
 
-    def add(self, rows: np.ndarray) -> None:
-        """Values `[N, *shape]`."""
+    def add(self, rows: np.ndarray, wide: np.ndarray | None = None, final: bool = False) -> None:
+        """Values `[N, *shape]`.
+
+        Args:
+            wide: the same in the file's own precision; None: they have no other.
+            final: what episodes ended in, where odd ones are told apart from those of steps.
+        """
         if not len(rows):
             return
         if self.classes is not None:
@@ -53,7 +64,9 @@ class Spread:
         values = rows.reshape(len(rows), self.size).astype(np.float64)
         finite = np.isfinite(values)
         if not finite.all():
-            self.nonfinite_rows += int((~finite.all(axis=1)).sum())
+            self._count_odd(
+                values if wide is None else wide.reshape(values.shape), ~finite.all(axis=1), final
+            )
         if not self.rows:
             self._shift = np.where(finite[0], values[0], 0.0)  # sums of small numbers lose less
         self.rows += len(rows)
@@ -64,6 +77,19 @@ class Spread:
         self._square += (moved**2).sum(axis=0)
         self._count += finite.sum(axis=0)
         self._hold_against_bounds(values, finite)
+
+    def _count_odd(self, values: np.ndarray, odd: np.ndarray, final: bool) -> None:
+        finite = np.isfinite(values).all(axis=1)
+        nonfinite, large = int((~finite).sum()), int((odd & finite).sum())
+        if final:
+            self.nonfinite_finals, self.large_finals = (
+                self.nonfinite_finals + nonfinite,
+                self.large_finals + large,
+            )
+        else:
+            self.nonfinite_rows, self.large_rows = self.nonfinite_rows + nonfinite, self.large_rows + large
+        if large:
+            self.largest = max(self.largest, largest(values[odd & finite]), key=abs)
 
     def _count_classes(self, rows: np.ndarray) -> None:
         (seen, counts), (new, more) = self.taken, np.unique(rows, return_counts=True)
@@ -138,7 +164,8 @@ class Spread:
         seen = self.low <= self.high
         found["min"] = float(self.low[seen].min()) if seen.any() else None
         found["max"] = float(self.high[seen].max()) if seen.any() else None
-        found |= {"nonfinite_rows": self.nonfinite_rows, "outside_rows": self.outside_rows}
+        found |= {"nonfinite_rows": self.nonfinite_rows, "too_large_rows": self.large_rows}
+        found |= {"outside_rows": self.outside_rows}
         found["constant"] = np.flatnonzero(self.constant).tolist()
         if self.size <= LISTED:
             low, high = self.bounds
@@ -188,10 +215,11 @@ def summary(values: np.ndarray) -> dict[str, float | None]:
     values = values[np.isfinite(values)].astype(np.float64)
     if not len(values):
         return dict.fromkeys(("min", "median", "mean", "std", "max"))
+    scale = max(1.0, float(np.abs(values).max()) / 1e100)  # squares of the largest floats are infinite
     return {
         "min": float(values.min()),
         "median": float(np.median(values)),
-        "mean": float(values.mean()),
-        "std": float(values.std()),
+        "mean": float((values / scale).mean() * scale),
+        "std": float((values / scale).std() * scale),
         "max": float(values.max()),
     }
