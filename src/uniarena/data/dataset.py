@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -205,9 +205,8 @@ class Dataset:
             ("next_obs", held, explicit, -1 - rows.next_at, ~ahead),
         ):
             chosen = places[of]
-            _refuse(
-                name, _odd(kept, chosen), rows.at[of], lambda k, w=wide, p=chosen: _wide(w, p[k]), source.path
-            )
+            original = partial(_wide, wide, chosen)
+            _refuse(name, _odd(kept, chosen), rows.at[of], original, source.path)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -259,10 +258,10 @@ def _refuse(
     )
 
 
-def _wide(tree: Tree, places: np.ndarray) -> list[np.ndarray]:
-    """Floats at places, as precise as the file has them."""
+def _wide(tree: Tree, places: np.ndarray, index: np.ndarray) -> list[np.ndarray]:
+    """Floats at `places[index]`, as precise as the file has them."""
     columns = [column for column in tree_leaves(tree) if column.dtype.kind == "f"]
-    return [(column if column.wide is None else column.wide).take(places) for column in columns]
+    return [(column if column.wide is None else column.wide).take(places[index]) for column in columns]
 
 
 def _odd(tree: Tree, places: np.ndarray) -> np.ndarray:

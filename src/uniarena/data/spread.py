@@ -62,10 +62,10 @@ class Spread:
         if self.classes is not None:
             self._count_classes(rows.reshape(-1).astype(np.int64) - self._start)
         values = rows.reshape(len(rows), self.size).astype(np.float64)
-        finite = np.isfinite(values)
+        finite: np.ndarray = np.isfinite(values)
         if not finite.all():
             self._count_odd(
-                values if wide is None else wide.reshape(values.shape), ~finite.all(axis=1), final
+                values if wide is None else wide.reshape(values.shape), ~np.asarray(finite.all(axis=1)), final
             )
         if not self.rows:
             self._shift = np.where(finite[0], values[0], 0.0)  # sums of small numbers lose less
