@@ -68,6 +68,10 @@ def arrays(**other: Any) -> dict[str, Any]:
             {"next_observations": np.where(np.arange(2 * N) < 6, 1e300, np.nan).reshape(N, 2)},
             "obs has 9 rows with NaN or infinite values, the first at row 3",
         ),
+        (
+            {"next_observations": np.zeros((N, 3))},
+            r"next observations: has rows of shape \(3,\); the observations before them are Box\(2\)",
+        ),
         ({"actions": np.full((N, 1), np.inf)}, "action has 12 rows with NaN or infinite"),
         ({"actions": np.full(N, -1)}, "holds the action -1"),
         ({"actions": np.arange(N) + 10**12}, "actions: row 11 holds the class 1000000000011, and without"),

@@ -14,16 +14,20 @@ from uniarena.data.errors import DataError
 from uniarena.data.source import as_float32, numeric
 from uniarena.envs.spaces import describe, keep_order, leaf_spaces, map_space, storage_space
 
+ENVIRONMENTS = "the environment has"
 MOST_CLASSES = 2**20
 """Classes that whole numbers alone are taken for; larger ones are more likely ids, or damaged."""
 
 
-def fit_obs(tree: Tree, space: Space[Any] | None, where: str) -> tuple[Tree, Space[Any]]:
+def fit_obs(
+    tree: Tree, space: Space[Any] | None, where: str, whose: str = ENVIRONMENTS
+) -> tuple[Tree, Space[Any]]:
     """Observation columns in the dtypes that we store, and the space of what they hold.
 
     Args:
         tree: columns, as read.
         space: as the environment states it; None: it is concluded from dtypes and shapes.
+        whose: who the space was had from, as errors put it.
 
     Raises:
         DataError: keys, shapes or dtypes that do not fit the space.
@@ -32,9 +36,9 @@ def fit_obs(tree: Tree, space: Space[Any] | None, where: str) -> tuple[Tree, Spa
         tree = tree_map(lambda column: _plain(column, where), tree)
         return tree, _space_of(tree)
     stored = storage_space(space)
-    columns = _ordered(tree, stored, where)
+    columns = _ordered(tree, stored, where, whose)
     fitted = [
-        _fit(column, leaf, f"{where} {path}".rstrip())
+        _fit(column, leaf, f"{where} {path}".rstrip(), whose)
         for column, (path, leaf) in zip(columns, leaf_spaces(stored), strict=True)
     ]
     return tree_unflatten(skeleton(stored), fitted), stored
@@ -70,7 +74,7 @@ def fit_action(
     return tree_unflatten(skeleton(space), fitted), space
 
 
-def _ordered(tree: Tree, space: Space[Any], where: str) -> list[Column]:
+def _ordered(tree: Tree, space: Space[Any], where: str, whose: str = ENVIRONMENTS) -> list[Column]:
     """The columns in the order of the space's leaves."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         items = (
@@ -83,26 +87,33 @@ def _ordered(tree: Tree, space: Space[Any], where: str) -> list[Column]:
         if given is None or set(given) != set(names):
             has = "one array" if given is None else f"the parts {', '.join(sorted(given))}"
             raise DataError(
-                f"has {has}; the environment has {describe(space)}",
+                f"has {has}; {whose} {describe(space)}",
                 where,
-                "check that data and environment belong together",
+                _together(whose),
             )
         return [
             leaf
             for (_, child), name in zip(items, names, strict=True)
-            for leaf in _ordered(given[name], child, where)
+            for leaf in _ordered(given[name], child, where, whose)
         ]
     if isinstance(tree, (dict, tuple)):
         parts = ", ".join(map(str, tree)) if isinstance(tree, dict) else str(len(tree))
         raise DataError(
-            f"has the parts {parts}; the environment has {describe(space)}",
+            f"has the parts {parts}; {whose} {describe(space)}",
             where,
-            "check that data and environment belong together",
+            _together(whose),
         )
     return [tree]
 
 
-def _fit(column: Column, leaf: Space[Any], where: str) -> Column:
+def _together(whose: str) -> str:
+    """What to do about two parts that do not fit."""
+    if whose == ENVIRONMENTS:
+        return "check that data and environment belong together, wrappers included"
+    return "write the file again, with rows of the same shape in both"
+
+
+def _fit(column: Column, leaf: Space[Any], where: str, whose: str = ENVIRONMENTS) -> Column:
     """One column in the shape and dtype of a leaf."""
     column = as_float32(numeric(column, where))
     shape, dtype = tuple(leaf.shape or ()), np.dtype(leaf.dtype)
@@ -111,9 +122,9 @@ def _fit(column: Column, leaf: Space[Any], where: str) -> Column:
             len(shape) > 1 and len(column.row_shape) > 1
         ):
             raise DataError(
-                f"has rows of shape {column.row_shape}; the environment has {describe(leaf)}",
+                f"has rows of shape {column.row_shape}; {whose} {describe(leaf)}",
                 where,
-                "check that data and environment belong together, wrappers included",
+                _together(whose),
             )
         column = DerivedColumn(column, lambda rows: rows.reshape(len(rows), *shape), shape, column.dtype)
     if column.dtype == dtype:
