@@ -153,6 +153,12 @@ def test_values_that_are_too_large_are_told_as_such(tmp_path: Path) -> None:
     assert found["reward"]["std"] == pytest.approx(3e299)
 
 
+def test_observations_that_are_never_finite_are_told_without_a_complaint_of_numpy(tmp_path: Path) -> None:
+    given = steps([5, 5], observations=np.full((10, 2), np.nan))
+    del given["next_observations"], given["timeouts"]
+    assert said(looked_into(tmp_path / "a.npz", **given), "obs: 10 rows have NaN or infinite values")
+
+
 def test_other_rewards_are_told_beside_one_that_is_infinite(tmp_path: Path) -> None:
     found = looked_into(tmp_path / "a.npz", **steps([5], rewards=[1, 1, np.inf, 1, 1]))
     assert said(found, "Every other reward is 1.")
