@@ -1,6 +1,7 @@
 """Which way of stepping environments is fastest: measured by a clock that the tests move."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,16 @@ def test_the_answer_of_a_config_names_threads_too(algorithm: str) -> None:
     assert torch.get_num_threads() == before
     assert found.advice.training["threads"] in {row.threads for row in found.threads}
     assert found.advice.environment["num_envs"] == 2
+
+
+def test_a_config_of_an_environment_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "env.yaml"
+    path.write_text("environment: {id: CartPole-v1, num_envs: 3, wrappers: [normalize_observation]}\n")
+    assert invoke(["tune-sampling", str(path), "--envs", "3", "--seconds", "0.01", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["threads"] == [] and found["advice"]["environment"]["num_envs"] == 3
+    assert invoke(["tune-sampling", str(path), "learner.gamma=0.9"]) == 2
+    assert "no algorithm is named" in capsys.readouterr().err
 
 
 def test_an_unknown_environment_and_odd_numbers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,6 +180,13 @@ def test_pictures_are_gymnasiums(env_id: str) -> None:
     env.close()
 
 
+@pytest.mark.parametrize("device", ["tpu", "cuda:99", "meta", 1.5])
+def test_a_device_that_is_not_here(device: Any) -> None:
+    with pytest.raises(ConfigError, match=f"no device '{device}' here.*there is cpu") as caught:
+        make_env("CartPole-v1", 2, vectorization="tensor", kwargs={"device": device})
+    assert caught.value.path == "environment.kwargs.device"
+
+
 def test_a_config_puts_it_beside_the_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
     monkeypatch.setattr(environment, "make_env", lambda *args, **options: given.append(options["kwargs"]))

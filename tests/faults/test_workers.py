@@ -459,3 +459,22 @@ def test_what_cannot_be_sent_to_a_spawned_worker_is_named(tmp_path: Path) -> Non
     done = _script(tmp_path, OPEN)
     assert "CounterEnv cannot be sent to a worker process" in done.stderr.splitlines()[-1]
     assert "lock" in done.stderr.splitlines()[-1]
+
+
+def test_a_fault_at_the_first_step_says_that_nothing_was_learned(tmp_path: Path) -> None:
+    fragile = {"how": "raises", "marker": str(tmp_path / "failed"), "at": 1}
+    config = {
+        "environment": {
+            "id": "tests.faults.fragile:Fragile",
+            "num_envs": 2,
+            "kwargs": fragile,
+            "vectorization": "async",
+        },
+        "learner": {"type": "ppo", "n_steps": 8, "batch_size": 16},
+        "agent": {"policy": {"hidden_sizes": [8]}},
+        "training": {"total_timesteps": 64},
+    }
+    with pytest.raises(WorkerError) as told:
+        uniarena.train(config, run_dir=tmp_path / "run", quiet=True)
+    notes = " ".join(told.value.__notes__)
+    assert "stopped at 0 env steps, and nothing was learned yet" in notes and "To continue" not in notes

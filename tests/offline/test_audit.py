@@ -120,6 +120,50 @@ def test_actions_that_are_never_taken(tmp_path: Path) -> None:
     assert said(found, "of 4 actions 2 are never taken (2, 3)")
 
 
+def test_counting_classes_takes_no_memory_for_those_that_are_absent(tmp_path: Path) -> None:
+    taken = np.arange(10) % 2 * (10**12 - 1)
+    found = looked_into(tmp_path / "a.npz", acted=spaces.Discrete(10**12), **steps([5, 5], actions=taken))
+    assert found["coverage"]["action"] == {"classes": 10**12, "taken": 2}
+    assert said(found, "999999999998 are never taken (1, 2, 3, 4, 5, 6, 7, 8, … (999999999998 in all))")
+    assert "2 of 1,000,000,000,000 classes taken" in report.text(found)
+
+
+def test_values_that_are_too_large_are_told_as_such(tmp_path: Path) -> None:
+    plain = steps([5, 5])
+    huge = {
+        name: plain[name] + np.arange(1, 11)[:, None] * 1e299
+        for name in ("observations", "next_observations")
+    }
+    actions, terminals = np.zeros(10, np.int64), plain["terminals"]
+    rewards = np.where(np.arange(10) == 2, 1e300, 1.0)
+    found = looked_into(
+        tmp_path / "a.npz",
+        actions=actions,
+        rewards=rewards,
+        terminals=terminals,
+        timeouts=plain["timeouts"],
+        **huge,
+    )
+    assert said(found, "1 rewards are too large for float32, the largest 1e+300; training refuses them")
+    assert said(
+        found,
+        "obs: 10 rows and 2 observations that episodes ended in have values too large for float32, the largest 1e+300",
+    )
+    assert found["duplicates"]["transitions"] == 0 and not said(found, "NaN")
+    assert found["reward"]["std"] == pytest.approx(3e299)
+
+
+def test_observations_that_are_never_finite_are_told_without_a_complaint_of_numpy(tmp_path: Path) -> None:
+    given = steps([5, 5], observations=np.full((10, 2), np.nan))
+    del given["next_observations"], given["timeouts"]
+    assert said(looked_into(tmp_path / "a.npz", **given), "obs: 10 rows have NaN or infinite values")
+
+
+def test_other_rewards_are_told_beside_one_that_is_infinite(tmp_path: Path) -> None:
+    found = looked_into(tmp_path / "a.npz", **steps([5], rewards=[1, 1, np.inf, 1, 1]))
+    assert said(found, "Every other reward is 1.")
+
+
 def test_copies_of_transitions_and_of_episodes(tmp_path: Path) -> None:
     acted = ACTIONS["box"]
     episodes = random_episodes(np.random.default_rng(0), spaces.Box(-1, 1, (3,), np.float32), acted, 4)

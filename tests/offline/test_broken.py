@@ -56,8 +56,26 @@ def arrays(**other: Any) -> dict[str, Any]:
             {"rewards": np.where(np.arange(N) == 3, np.nan, 1.0)},
             "reward has 1 rows with NaN .* first at row 3",
         ),
+        (
+            {"rewards": np.where(np.arange(N) == 3, -1e300, 1.0)},
+            r"reward has 1 rows with values too large for float32, the largest -1e\+300, the first at row 3",
+        ),
+        (
+            {"observations": np.where(np.arange(2 * N) < 6, 1e300, 1.0).reshape(N, 2)},
+            r"obs has 3 rows with values too large for float32, the largest 1e\+300, the first at row 0",
+        ),
+        (
+            {"next_observations": np.where(np.arange(2 * N) < 6, 1e300, np.nan).reshape(N, 2)},
+            "obs has 9 rows with NaN or infinite values, the first at row 3",
+        ),
+        (
+            {"next_observations": np.zeros((N, 3))},
+            r"next observations: has rows of shape \(3,\); the observations before them are Box\(2\)",
+        ),
         ({"actions": np.full((N, 1), np.inf)}, "action has 12 rows with NaN or infinite"),
         ({"actions": np.full(N, -1)}, "holds the action -1"),
+        ({"actions": np.arange(N) + 10**12}, "actions: row 11 holds the class 1000000000011, and without"),
+        ({"actions": np.full(N, 2**63, np.uint64)}, "row 0 holds the class 9223372036854775808"),
     ],
 )
 def test_what_is_wrong_with_arrays_is_named(tmp_path: Path, other: dict[str, Any], said: str) -> None:
@@ -154,6 +172,12 @@ def test_another_environments_observations(tmp_path: Path, space: Any, said: str
     path = keyed(tmp_path / "a.npz", **arrays(observations=np.full((N, 2), 0.5)))
     with pytest.raises(DataError, match=said):
         load(path, space)
+
+
+def test_steps_with_too_large_rewards_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(rewards=np.where(np.arange(N) == 3, 1e300, 1.0)))
+    data = load(DataConfig(path=str(path), nonfinite="drop"))
+    assert len(data) == N - 1 and data.reward.max() == 1.0
 
 
 def test_steps_with_nan_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:

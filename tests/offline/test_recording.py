@@ -11,7 +11,7 @@ from gymnasium import spaces
 from tests.contracts.counting import FORMS
 from tests.fakes.envs import TensorCounter
 from uniarena.agent import Agent
-from uniarena.data import Episode, Recorder, load
+from uniarena.data import DataError, Episode, Recorder, load
 from uniarena.envs import UniArenaNotice, make_env
 from uniarena.envs.protocol import Env
 from uniarena.run.recording import Play
@@ -77,3 +77,27 @@ def test_parts_of_unequal_length_are_refused() -> None:
     flags = np.zeros(2, bool)
     with pytest.raises(ValueError, match="obs has 2 rows; 3 were expected"):
         recorder.add(Episode(np.zeros((2, 1)), np.zeros(2, int), np.zeros(2), flags, flags, True))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"header": None}, "the array header of a recording is missing"),
+        ({"length": None}, "the array length is missing"),
+        ({"length": np.array([1.5, 1.5])}, "row 0 holds 1.5, which is no number of steps"),
+        ({"length": np.array([3, np.nan])}, "row 1 holds nan"),
+        ({"length": np.array([4, -1])}, "row 1 holds -1"),
+    ],
+)
+def test_recordings_with_a_part_that_is_lost_or_damaged(
+    tmp_path: Path, change: dict[str, np.ndarray | None], said: str
+) -> None:
+    recorder = Recorder(spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2))
+    for steps in (1, 2):
+        end = np.arange(steps) == steps - 1
+        actions = np.zeros(steps, np.int64)
+        recorder.add(Episode(np.zeros((steps + 1, 1)), actions, np.ones(steps), end, ~end & end, True))
+    arrays = {**np.load(recorder.save(tmp_path / "a.npz")), **change}
+    np.savez(tmp_path / "b.npz", **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(DataError, match=said):
+        load(tmp_path / "b.npz")

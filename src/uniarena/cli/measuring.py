@@ -32,19 +32,24 @@ def tune_sampling(
     """Measure the ways of stepping an environment, and say what to write into the config."""
     counts = None if envs is None else _counts(envs)
     subject: Any = what[0]
+    learns = False
     if len(what) > 1 or _is_config(what[0]):
-        from uniarena.config import load
+        from uniarena.config import has_learner, load
 
         files, overrides = split(what)
         hide(overrides)
-        subject = load(files, overrides)  # a bad one is answered before anything heavy is imported
+        learns = has_learner(files, overrides)
+        stand_in: list[Any] = [] if learns else [{"learner": {"type": "ppo"}}]  # which nothing is measured of
+        subject = load(
+            [*stand_in, *files], overrides
+        )  # a bad one is answered before anything heavy is imported
         from uniarena import assembly
 
         assembly.check(subject)
     from uniarena import run as runs
     from uniarena.cli import tables
 
-    found = runs.tune_sampling(subject, counts, seconds)
+    found = runs.tune_sampling(subject, counts, seconds, updates=learns)
     return Answer(found.to_json(), tables.tuning(found))
 
 

@@ -12,7 +12,7 @@ from uniarena.config.assembly import brought_parts, check_components, component
 from uniarena.config.dump import dump, dump_mapping, secrets_of, to_mapping
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, Field, WithDefaults, as_mapping, config, describe
-from uniarena.config.load import load
+from uniarena.config.load import has_learner, load
 from uniarena.config.parse import parse, split
 from uniarena.config.recipes import recipes, recipes_folder
 from uniarena.config.schema import (
@@ -53,6 +53,7 @@ __all__ = [
     "dump",
     "dump_mapping",
     "from_text",
+    "has_learner",
     "load",
     "parse",
     "recipes",

@@ -36,13 +36,7 @@ def load(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> E
     Raises:
         ConfigError: anything wrong with it, with path, file and line.
     """
-    several = [sources] if isinstance(sources, str | Path | Mapping) else list(sources)
-    if not several:
-        raise ConfigError("no config given", hint="name a file or a recipe, such as ppo/cartpole")
-    merged, misspelt = Section(), Faults()
-    for tree in (*map(read, several), *map(read_override, overrides)):
-        answers.refuse_hydra(tree, "", None)
-        merged = merge(merged, canonical(tree, merged, misspelt))
+    merged, misspelt = _merged(sources, overrides)
     if misspelt.found:  # faults below such a section are told in the same round
         experiment = None
         with misspelt.gather():
@@ -54,6 +48,28 @@ def load(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> E
                 component("learner", merged["learner"], "learner")
         misspelt.check()
     return _build(merged)
+
+
+def has_learner(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> bool:
+    """Whether a config says anything of what learns; without it, it describes environments alone.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    merged, _ = _merged(sources, overrides)
+    return any(name in merged for name in ("learner", "agent", "data"))
+
+
+def _merged(sources: Source | Sequence[Source], overrides: Sequence[str]) -> tuple[Section, Faults]:
+    """All sources and overrides as one canonical tree, and what is misspelt in it."""
+    several = [sources] if isinstance(sources, str | Path | Mapping) else list(sources)
+    if not several:
+        raise ConfigError("no config given", hint="name a file or a recipe, such as ppo/cartpole")
+    merged, misspelt = Section(), Faults()
+    for tree in (*map(read, several), *map(read_override, overrides)):
+        answers.refuse_hydra(tree, "", None)
+        merged = merge(merged, canonical(tree, merged, misspelt))
+    return merged, misspelt
 
 
 def merge(base: Section, new: Section, path: str = "") -> Section:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from uniarena.batch import tree_leaves
-from uniarena.data.columns import nbytes
+from uniarena.data.columns import Column, nbytes
 from uniarena.data.concerns import warnings_of
 from uniarena.data.dataset import Dataset
+from uniarena.data.source import fit_float32
 from uniarena.data.spread import Spread, histogram, summary
 from uniarena.envs.spaces import describe, leaf_spaces
 
@@ -75,7 +76,11 @@ def audit(dataset: Dataset, limit: int | None = None) -> dict[str, Any]:
         "flags": dict(account.flags),
         "inferred": dict(account.inferred),
         "reward_sum_before": account.reward_before,
-        "reward": {**summary(dataset.reward), "nonfinite": int((~finite).sum())},
+        "reward": {
+            **summary(dataset.reward),
+            "nonfinite": int((~finite).sum()),
+            "too_large": int((finite & ~fit_float32(dataset.reward)).sum()),
+        },
         "lengths": summary(account.lengths[whole]),
         "length_histogram": histogram(account.lengths[whole]),
         "returns": summary(account.returns[whole]),
@@ -101,17 +106,24 @@ def look_at(dataset: Dataset) -> Look:
     )
     for index in _parts(dataset):
         obs, action = dataset.obs(index), dataset.action(index)
-        for spreads, tree in ((look.obs, obs), (look.action, action)):
-            for spread, rows in zip(spreads, tree_leaves(tree), strict=True):
-                spread.add(rows)
-        look.rows += len(index)
         extra = [dataset.reward[index], dataset.terminated[index]]
-        look.hashes.append(hashed([*tree_leaves(obs), *tree_leaves(action), *extra]))
+        hashes = hashed([*tree_leaves(obs), *tree_leaves(action), *extra])
+        for spreads, tree, columns, places in (
+            (look.obs, obs, dataset.source.obs, dataset.rows.obs_at[index]),
+            (look.action, action, dataset.source.action, dataset.rows.at[index]),
+        ):
+            for spread, rows, column in zip(spreads, tree_leaves(tree), tree_leaves(columns), strict=True):
+                wide = _wide(column, rows, places)
+                spread.add(rows, wide)
+                if wide is not None:  # what is infinite as float32 may differ in the file
+                    odd = ~np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
+                    hashes[odd] += hashed([wide[odd]])
+        look.rows += len(index)
+        look.hashes.append(hashes)
     ends = dataset.rows.starts[1:] - 1
     ends = ends[dataset.rows.known[ends]]
     for part in np.array_split(ends, max(1, len(ends) // 1000))[:SPANS]:
-        for spread, rows in zip(look.obs, tree_leaves(dataset.next_obs(part)), strict=True):
-            spread.add(rows)
+        _add_finals(look, dataset, dataset.rows.next_at[part])
     hashes = np.concatenate(look.hashes)
     look.copies = len(hashes) - len(np.unique(hashes))
     if look.rows == len(dataset):
@@ -120,6 +132,21 @@ def look_at(dataset: Dataset) -> Look:
         sums = np.add.reduceat(hashes * powers[place], dataset.rows.starts[:-1])
         look.episode_copies = dataset.episodes - len(np.unique(sums))
     return look
+
+
+def _add_finals(look: Look, dataset: Dataset, places: np.ndarray) -> None:
+    """What episodes ended in: among the observations, or explicit where places are negative."""
+    source, explicit = dataset.source, places < 0
+    for columns, chosen in ((source.obs, places[~explicit]), (source.next_obs, -1 - places[explicit])):
+        if len(chosen):
+            for spread, column in zip(look.obs, tree_leaves(columns), strict=True):
+                rows = column.take(chosen)
+                spread.add(rows, _wide(column, rows, chosen), final=True)
+
+
+def _wide(column: Column, rows: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+    """Rows in the file's own precision, where they have more and some are not finite without it."""
+    return None if column.wide is None or np.isfinite(rows).all() else column.wide.take(places)
 
 
 def _parts(dataset: Dataset) -> Iterator[np.ndarray]:
@@ -165,8 +192,10 @@ def _coverage(look: Look) -> dict[str, Any]:
     """Of actions: how often each class, or which share of the way between bounds; of observations the latter."""
     found: dict[str, Any] = {}
     for spread in [*look.action, *look.obs]:
-        if spread.classes is not None:
-            found[spread.name] = {"counts": spread.classes.tolist()}
+        if spread.counts is not None:
+            found[spread.name] = {"counts": spread.counts}
+        elif spread.classes is not None:
+            found[spread.name] = {"classes": spread.classes, "taken": len(spread.taken[0])}
         elif (visited := spread.visited) is not None:
             found[spread.name] = {"visited": [None if np.isnan(v) else float(v) for v in visited]}
     return found

@@ -30,9 +30,11 @@ class Column:
 
     Attributes:
         resident: a random row costs no more than memory, or a page of a mapped file.
+        wide: the same rows in the file's own precision, where it has more than is read here; they may be too large.
     """
 
     resident = False
+    wide: Column | None = None
 
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         self.shape: tuple[int, ...] = tuple(int(n) for n in shape)
@@ -141,6 +143,7 @@ class DerivedColumn(Column):
     ) -> None:
         super().__init__((len(column), *row_shape), dtype)
         self._column, self._change, self.resident = column, change, column.resident
+        self.wide = column.wide
 
     def read(self, start: int, stop: int) -> np.ndarray:
         return self._change(self._column.read(start, stop))

@@ -12,6 +12,7 @@ from uniarena.data.spread import Spread
 
 MANY_AT_BOUND = 0.2
 """Share of actions at a bound from which learners with squashed policies have trouble."""
+REFUSED = "training refuses them (nonfinite: drop leaves them out)"
 FEW_VISITED = 0.25
 """Share of the way between bounds below which an action's values count as narrow."""
 
@@ -77,16 +78,25 @@ def _of_rewards(found: dict[str, Any]) -> Iterator[str]:
     reward = found["reward"]
     if reward["nonfinite"]:
         yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and training refuses them."
+    if reward["too_large"]:
+        most = max(reward["min"], reward["max"], key=abs)
+        yield f"{reward['too_large']:,} rewards are too large for float32, the largest {most:g}; {REFUSED}."
     if reward["min"] is not None and reward["min"] == reward["max"] and found["transitions"] > 1:
-        yield f"Every reward is {reward['min']:g}."
+        yield f"Every {'other ' if reward['nonfinite'] else ''}reward is {reward['min']:g}."
 
 
 def _of_values(spread: Spread) -> Iterator[str]:
-    if spread.nonfinite_rows:
-        yield (
-            f"{spread.name}: {spread.nonfinite_rows:,} rows have NaN or infinite values; training refuses them "
-            "(nonfinite: drop leaves them out)."
-        )
+    for rows, finals, what in (
+        (spread.nonfinite_rows, spread.nonfinite_finals, "NaN or infinite values"),
+        (
+            spread.large_rows,
+            spread.large_finals,
+            f"values too large for float32, the largest {spread.largest:g}",
+        ),
+    ):
+        if rows or finals:
+            ended = f" and {finals:,} observations that episodes ended in" if finals else ""
+            yield f"{spread.name}: {rows:,} rows{ended} have {what}; {REFUSED}."
     if spread.outside_rows:
         worst = np.flatnonzero(spread.outside)
         yield (
@@ -104,10 +114,12 @@ def _of_values(spread: Spread) -> Iterator[str]:
 
 def _of_actions(spread: Spread) -> Iterator[str]:
     if spread.classes is not None:
-        if len(never := np.flatnonzero(spread.classes == 0)):
+        taken = spread.taken[0]
+        if never := spread.classes - len(taken):
+            first = np.setdiff1d(np.arange(min(spread.classes, len(taken) + 9)), taken)  # 9 of them, or all
             yield (
-                f"{spread.name}: of {len(spread.classes)} actions {len(never)} are never taken "
-                f"({listed_numbers(never)}); what they are worth can only be guessed."
+                f"{spread.name}: of {spread.classes} actions {never} are never taken "
+                f"({listed_numbers(first, never)}); what they are worth can only be guessed."
             )
         return
     many = np.flatnonzero(spread.saturation > MANY_AT_BOUND)
@@ -142,7 +154,7 @@ def _of_copies(found: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def listed_numbers(numbers: np.ndarray) -> str:
-    """`0, 3, 7`, and of many how many there are."""
+def listed_numbers(numbers: np.ndarray, count: int | None = None) -> str:
+    """`0, 3, 7`, and of many how many there are: `count`, where `numbers` are only the first of them."""
     shown = ", ".join(map(str, numbers[:8].tolist()))
-    return shown if len(numbers) <= 8 else f"{shown}, … ({len(numbers)} in all)"
+    return shown if len(numbers) <= 8 else f"{shown}, … ({count or len(numbers)} in all)"

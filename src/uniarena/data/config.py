@@ -31,7 +31,9 @@ class DataConfig:
     top_fraction: Share | None = None  # of those left, the share with the highest returns
     fraction: Share | None = None  # of those left, a share drawn by seed
     seed: Annotated[int, Between(0)] = 0  # of that draw
-    nonfinite: Literal["refuse", "drop"] = "refuse"  # what becomes of steps with NaN or infinite values
+    nonfinite: Literal["refuse", "drop"] = (
+        "refuse"  # what becomes of steps with values that are no float32: NaN, infinite, too large
+    )
     memory_gb: Annotated[float, Between(0)] | None = (
         None  # kept in RAM at most; null: a quarter of what is free
     )

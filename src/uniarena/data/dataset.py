@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +18,14 @@ from uniarena.data.columns import Keeping
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space
 from uniarena.data.rows import Account, Rows, odd_rows
-from uniarena.data.source import Source
+from uniarena.data.source import Source, fit_float32, largest
 from uniarena.seeding import Streams
 
 WHOLE = 2**28
 """Bytes of a file up to which all of it enters its fingerprint; of a larger one `PIECES` parts do."""
 PIECES, PIECE = 64, 2**20
+AT_ONCE = 4096
+"""Rows that are read again at a time, to say what is wrong with them."""
 
 
 class Episode(NamedTuple):
@@ -182,28 +184,29 @@ class Dataset:
         )
         return replace(self, source=kept)
 
-    def refuse_nonfinite(self) -> None:
-        """Raise where transitions hold NaN or infinite values.
+    def refuse_nonfinite(self, read: Dataset) -> None:
+        """Raise where transitions hold NaN or infinite values, or such as are too large for float32.
+
+        Args:
+            read: the same transitions before they were kept, which still tell what the file's own values are.
 
         Raises:
             DataError: with the first transition, and how many there are.
         """
-        rows, source = self.rows, self.source
-        explicit = rows.next_at < 0
-        bad = {"reward": ~np.isfinite(self.reward), "action": _odd(source.action, rows.at)}
-        bad["obs"] = _odd(source.obs, rows.obs_at)
-        bad["next_obs"] = np.zeros(len(self), bool)
-        bad["next_obs"][~explicit] = _odd(source.obs, rows.next_at[~explicit])
-        if source.next_obs is not None:
-            bad["next_obs"][explicit] = _odd(source.next_obs, -1 - rows.next_at[explicit])
-        for name, found in bad.items():
-            if found.any():
-                raise DataError(
-                    f"{name} has {int(found.sum()):,} rows with NaN or infinite values, the first at row "
-                    f"{int(rows.at[found.argmax()]):,}",
-                    source.path,
-                    "mend the file, or leave such steps out: nonfinite: drop",
-                )
+        rows, source = self.rows, read.source
+        ahead = rows.next_at >= 0
+        explicit = source.next_obs if source.next_obs is not None else source.obs
+        held = self.source.next_obs if self.source.next_obs is not None else self.source.obs
+        _refuse("reward", ~fit_float32(self.reward), rows.at, lambda k: [self.reward[k]], source.path)
+        for name, kept, wide, places, of in (
+            ("action", self.source.action, source.action, rows.at, slice(None)),
+            ("obs", self.source.obs, source.obs, rows.obs_at, slice(None)),
+            ("next_obs", self.source.obs, source.obs, rows.next_at, ahead),
+            ("next_obs", held, explicit, -1 - rows.next_at, ~ahead),
+        ):
+            chosen = places[of]
+            original = partial(_wide, wide, chosen)
+            _refuse(name, _odd(kept, chosen), rows.at[of], original, source.path)
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
@@ -227,6 +230,38 @@ class Dataset:
             "rows": rows.hexdigest(),
             "transitions": len(self),
         }
+
+
+def _refuse(
+    name: str,
+    odd: np.ndarray,
+    steps: np.ndarray,
+    original: Callable[[np.ndarray], list[np.ndarray]],
+    path: Path,
+) -> None:
+    """Raise where rows `[N]`, which are these steps of the file, are odd; `original` gives the file's own values."""
+    if not odd.any():
+        return
+    where = np.flatnonzero(odd)
+    infinite, most = np.zeros(len(where), bool), 0.0
+    for part in np.array_split(np.arange(len(where)), len(where) // AT_ONCE + 1):
+        for values in original(where[part]):
+            infinite[part] |= ~np.isfinite(values.reshape(len(part), -1)).all(axis=1)
+            most = max(most, largest(values), key=abs)
+    what, hint = f"values too large for float32, the largest {most:g}", "scale the values"
+    if infinite.any():
+        where, what, hint = where[infinite], "NaN or infinite values", "mend the file"
+    raise DataError(
+        f"{name} has {len(where):,} rows with {what}, the first at row {int(steps[where[0]]):,}",
+        path,
+        f"{hint}, or leave such steps out: nonfinite: drop",
+    )
+
+
+def _wide(tree: Tree, places: np.ndarray, index: np.ndarray) -> list[np.ndarray]:
+    """Floats at `places[index]`, as precise as the file has them."""
+    columns = [column for column in tree_leaves(tree) if column.dtype.kind == "f"]
+    return [(column if column.wide is None else column.wide).take(places[index]) for column in columns]
 
 
 def _odd(tree: Tree, places: np.ndarray) -> np.ndarray:

@@ -14,13 +14,20 @@ from uniarena.data.errors import DataError
 from uniarena.data.source import as_float32, numeric
 from uniarena.envs.spaces import describe, keep_order, leaf_spaces, map_space, storage_space
 
+ENVIRONMENTS = "the environment has"
+MOST_CLASSES = 2**20
+"""Classes that whole numbers alone are taken for; larger ones are more likely ids, or damaged."""
 
-def fit_obs(tree: Tree, space: Space[Any] | None, where: str) -> tuple[Tree, Space[Any]]:
+
+def fit_obs(
+    tree: Tree, space: Space[Any] | None, where: str, whose: str = ENVIRONMENTS
+) -> tuple[Tree, Space[Any]]:
     """Observation columns in the dtypes that we store, and the space of what they hold.
 
     Args:
         tree: columns, as read.
         space: as the environment states it; None: it is concluded from dtypes and shapes.
+        whose: who the space was had from, as errors put it.
 
     Raises:
         DataError: keys, shapes or dtypes that do not fit the space.
@@ -29,9 +36,9 @@ def fit_obs(tree: Tree, space: Space[Any] | None, where: str) -> tuple[Tree, Spa
         tree = tree_map(lambda column: _plain(column, where), tree)
         return tree, _space_of(tree)
     stored = storage_space(space)
-    columns = _ordered(tree, stored, where)
+    columns = _ordered(tree, stored, where, whose)
     fitted = [
-        _fit(column, leaf, f"{where} {path}".rstrip())
+        _fit(column, leaf, f"{where} {path}".rstrip(), whose)
         for column, (path, leaf) in zip(columns, leaf_spaces(stored), strict=True)
     ]
     return tree_unflatten(skeleton(stored), fitted), stored
@@ -67,7 +74,7 @@ def fit_action(
     return tree_unflatten(skeleton(space), fitted), space
 
 
-def _ordered(tree: Tree, space: Space[Any], where: str) -> list[Column]:
+def _ordered(tree: Tree, space: Space[Any], where: str, whose: str = ENVIRONMENTS) -> list[Column]:
     """The columns in the order of the space's leaves."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         items = (
@@ -80,26 +87,33 @@ def _ordered(tree: Tree, space: Space[Any], where: str) -> list[Column]:
         if given is None or set(given) != set(names):
             has = "one array" if given is None else f"the parts {', '.join(sorted(given))}"
             raise DataError(
-                f"has {has}; the environment has {describe(space)}",
+                f"has {has}; {whose} {describe(space)}",
                 where,
-                "check that data and environment belong together",
+                _together(whose),
             )
         return [
             leaf
             for (_, child), name in zip(items, names, strict=True)
-            for leaf in _ordered(given[name], child, where)
+            for leaf in _ordered(given[name], child, where, whose)
         ]
     if isinstance(tree, (dict, tuple)):
         parts = ", ".join(map(str, tree)) if isinstance(tree, dict) else str(len(tree))
         raise DataError(
-            f"has the parts {parts}; the environment has {describe(space)}",
+            f"has the parts {parts}; {whose} {describe(space)}",
             where,
-            "check that data and environment belong together",
+            _together(whose),
         )
     return [tree]
 
 
-def _fit(column: Column, leaf: Space[Any], where: str) -> Column:
+def _together(whose: str) -> str:
+    """What to do about two parts that do not fit."""
+    if whose == ENVIRONMENTS:
+        return "check that data and environment belong together, wrappers included"
+    return "write the file again, with rows of the same shape in both"
+
+
+def _fit(column: Column, leaf: Space[Any], where: str, whose: str = ENVIRONMENTS) -> Column:
     """One column in the shape and dtype of a leaf."""
     column = as_float32(numeric(column, where))
     shape, dtype = tuple(leaf.shape or ()), np.dtype(leaf.dtype)
@@ -108,9 +122,9 @@ def _fit(column: Column, leaf: Space[Any], where: str) -> Column:
             len(shape) > 1 and len(column.row_shape) > 1
         ):
             raise DataError(
-                f"has rows of shape {column.row_shape}; the environment has {describe(leaf)}",
+                f"has rows of shape {column.row_shape}; {whose} {describe(leaf)}",
                 where,
-                "check that data and environment belong together, wrappers included",
+                _together(whose),
             )
         column = DerivedColumn(column, lambda rows: rows.reshape(len(rows), *shape), shape, column.dtype)
     if column.dtype == dtype:
@@ -185,20 +199,11 @@ def _action_space_of(tree: Tree, where: str, notes: list[str]) -> Space[Any]:
         )
         return spaces.Box(-np.inf, np.inf, tree.row_shape, np.float32)
     size = int(np.prod(tree.row_shape, dtype=np.int64))
-    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
-    for _, rows in tree.blocks():
-        flat = rows.reshape(len(rows), size)
-        low, high = np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0))
-    if len(tree) and low.min() < 0:
-        raise DataError(
-            f"holds the action {low.min()}, and classes count from 0 where nothing else is known",
-            where,
-            "name the environment, whose action space says what they count from",
-        )
-    seen = "one class" if size == 1 else "classes"
+    low, high = _extremes(tree, size, where)
+    seen = "largest class seen is" if size == 1 else "largest of the classes seen is"
     notes.append(
-        f"The file does not say what actions there are; the largest {seen} seen is {high.max()}, so there are taken "
-        f"to be {(high + 1).tolist() if size > 1 else high[0] + 1}."
+        f"The file does not say what actions there are; the {seen} {high.max()}, so there are taken to be "
+        f"{(high + 1).tolist() if size > 1 else high[0] + 1}."
     )
     if len(tree) and low.min() > 0:
         notes.append(
@@ -208,6 +213,34 @@ def _action_space_of(tree: Tree, where: str, notes: list[str]) -> Space[Any]:
     if size == 1:
         return spaces.Discrete(max(1, int(high[0]) + 1))
     return spaces.MultiDiscrete(np.maximum(1, high + 1))
+
+
+def _extremes(column: Column, size: int, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest class of each of `size` entries.
+
+    Raises:
+        DataError: one below 0, or one so large that nobody would count up to it.
+    """
+    low, high = np.full(size, np.iinfo(np.int64).max), np.full(size, -1)
+    for first, rows in column.blocks():
+        flat = rows.reshape(len(rows), size)
+        if (flat < 0).any():
+            raise DataError(
+                f"holds the action {flat.min()}, and classes count from 0 where nothing else is known",
+                where,
+                "name the environment, whose action space says what they count from",
+            )
+        if (flat >= MOST_CLASSES).any():
+            raise DataError(
+                f"row {first + int(flat.max(axis=1).argmax()):,} holds the class {flat.max()}, and without its "
+                f"environment a file is taken to have at most {MOST_CLASSES:,} classes",
+                where,
+                "name the environment (--env ID), whose action space says what they are; or write the actions as "
+                "float32, if they are not classes",
+            )
+        flat = flat.astype(np.int64)
+        low, high = np.minimum(low, flat.min(axis=0)), np.maximum(high, flat.max(axis=0))
+    return low, high
 
 
 def skeleton(space: Space[Any]) -> Tree:

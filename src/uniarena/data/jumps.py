@@ -90,8 +90,11 @@ def _usual(column: Column, ends: np.ndarray) -> np.ndarray:
     found = np.concatenate(pieces) if pieces else np.zeros((0, 1))
     if not len(found):
         return np.zeros(max(1, int(np.prod(column.row_shape))))
-    usual = np.nanpercentile(np.where(np.isfinite(found), found, np.nan), USUAL, axis=0)
-    return np.asarray(np.nan_to_num(usual))
+    finite = np.isfinite(found)
+    usual = np.zeros(found.shape[1:])
+    seen = finite.any(axis=0)  # an entry that never is finite has no usual change
+    usual[seen] = np.nanpercentile(np.where(finite, found, np.nan)[:, seen], USUAL, axis=0)
+    return usual
 
 
 def _changes(column: Column, start: int, stop: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from uniarena.data.columns import Keeping
 from uniarena.data.config import DataConfig
 from uniarena.data.dataset import Dataset, filtered
 from uniarena.data.errors import DataError
-from uniarena.data.fitting import fit_action, fit_obs
+from uniarena.data.fitting import ENVIRONMENTS, fit_action, fit_obs
 from uniarena.data.rows import make_rows
 from uniarena.data.source import Source
 
@@ -51,10 +51,10 @@ def load(
     dataset = filtered(dataset, cfg.episodes, cfg.min_return, cfg.top_fraction, cfg.fraction, cfg.seed)
     if lazy:
         return dataset
-    dataset = dataset.kept(keeping)
+    kept = dataset.kept(keeping)
     if cfg.nonfinite == "refuse":
-        dataset.refuse_nonfinite()
-    return dataset
+        kept.refuse_nonfinite(dataset)
+    return kept
 
 
 def _fitted(
@@ -70,7 +70,8 @@ def _fitted(
     obs, observed = fit_obs(source.obs, observed, f"{path} observations")
     next_obs = None
     if source.next_obs is not None:
-        next_obs, _ = fit_obs(source.next_obs, observed, f"{path} next observations")
+        whose = ENVIRONMENTS if known else "the observations before them are"
+        next_obs, _ = fit_obs(source.next_obs, observed, f"{path} next observations", whose)
     action, acted = fit_action(source.action, acted, source.counted_from_zero, f"{path} actions", notes)
     source = replace(source, obs=obs, next_obs=next_obs, action=action)
     return Dataset(source, make_rows(source, cfg), observed, acted, known)

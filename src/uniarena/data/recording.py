@@ -22,7 +22,7 @@ from uniarena.data.dataset import Episode
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space, skeleton
 from uniarena.data.npz import Writer, columns
-from uniarena.data.source import Source, booleans, rewards
+from uniarena.data.source import Source, booleans, numeric, rewards
 from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json, storage_space
 
 FORMAT, VERSION = "uniarena-recording", 1
@@ -141,10 +141,11 @@ def write(path: Path, episodes: Iterable[Episode], recorder: Recorder) -> Path:
 
 
 def is_recording(path: Path) -> bool:
-    """Whether a NumPy archive has our header."""
+    """Whether a NumPy archive has what only recordings have, or had before a part was lost."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return f"{HEADER}.npy" in archive.namelist() and "length.npy" in archive.namelist()
+            names = archive.namelist()
+            return sum(f"{name}.npy" in names for name in (HEADER, "length", "final_known")) >= 2
     except (zipfile.BadZipFile, OSError):
         return False
 
@@ -167,8 +168,8 @@ def read(path: Path, keeping: Keeping) -> Source:
         booleans(_of(found, name, path), f"{path} {name}")
         for name in ("terminated", "truncated", "final_known")
     ]
-    lengths = _of(found, "length", path).all().astype(np.int64)
-    if (lengths < 0).any() or len(flags[2]) != len(lengths):
+    lengths = _lengths(_of(found, "length", path), f"{path} length")
+    if len(flags[2]) != len(lengths):
         raise DataError("its lengths of episodes are damaged", f"{path} length")
     return Source(
         "recording",
@@ -191,7 +192,28 @@ def read(path: Path, keeping: Keeping) -> Source:
     )
 
 
+def _lengths(column: Column, where: str) -> np.ndarray:
+    """Steps of each episode `[E]`."""
+    values = numeric(column, where).all()
+    odd = ~np.isfinite(values) | (values < 0) | (values != np.floor(values))
+    if odd.any():
+        raise DataError(
+            f"its lengths of episodes are damaged: row {int(odd.reshape(-1).argmax()):,} holds {values[odd][0]}, which "
+            "is no number of steps",
+            where,
+            "write or copy it again",
+        )
+    return np.asarray(values.astype(np.int64).reshape(-1))
+
+
 def _header(found: Mapping[str, Column], path: Path) -> dict[str, Any]:
+    if HEADER not in found:
+        raise DataError(
+            f"has length and final_known, as our recordings do, and the array {HEADER} of a recording is missing: it "
+            "says what the spaces are",
+            path,
+            "write or copy it again; if it is no recording, name these two arrays otherwise",
+        )
     try:
         header = json.loads(found[HEADER].all().astype(np.uint8).tobytes())
     except ValueError as error:

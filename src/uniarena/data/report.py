@@ -87,6 +87,8 @@ def _leaves(found: dict[str, Any], kind: str) -> list[str]:
         if kind == "actions" and "counts" in covered:
             counts = covered["counts"]
             lines += bars({"edges": list(range(len(counts))), "counts": counts})
+        elif kind == "actions" and "classes" in covered:
+            lines.append(f"{covered['taken']:,} of {covered['classes']:,} classes taken")
         elif "entries" in leaf and len(leaf["entries"]["min"]) > 1:
             lines += _table(leaf["entries"], covered.get("visited"), found["saturation"].get(leaf["name"]))
     return lines

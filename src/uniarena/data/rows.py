@@ -15,7 +15,7 @@ from uniarena.data.columns import Column
 from uniarena.data.config import DataConfig
 from uniarena.data.errors import DataError
 from uniarena.data.jumps import breaks, jumps, wrapped
-from uniarena.data.source import Source
+from uniarena.data.source import Source, fit_float32
 
 SHUFFLED = 0.5
 """Share of rows that no row follows, from which they are taken for single transitions without order."""
@@ -26,7 +26,7 @@ END = "end of the data"
 FIXED = "end of an episode of fixed length"
 JUMP = "jump of the observation"
 NEXT = "next observation that is the first one of the next episode"
-NONFINITE = "NaN or infinite values"
+NONFINITE = "NaN or infinite values, or too large for float32"
 
 
 @dataclass
@@ -252,8 +252,8 @@ def _drop(
 
 
 def _nonfinite(source: Source, obs_at: np.ndarray, next_at: np.ndarray) -> np.ndarray:
-    """`[N]` steps with a value that is NaN or infinite."""
-    bad = ~np.isfinite(source.reward)
+    """`[N]` steps with a value that is NaN or infinite, or would be as float32."""
+    bad = ~fit_float32(source.reward)
     for column in tree_leaves(source.action):
         bad |= odd_rows(column)
     for column in tree_leaves(source.obs):

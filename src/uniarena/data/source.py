@@ -135,10 +135,24 @@ def as_float32(column: Column) -> Column:
         return column
 
     def cast(rows: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):  # told by the audit as infinite
+        with np.errstate(over="ignore"):  # infinite here; `wide` tells that the file's value is not
             return rows.astype(np.float32)
 
-    return DerivedColumn(column, cast, column.row_shape, np.float32)
+    narrow = DerivedColumn(column, cast, column.row_shape, np.float32)
+    narrow.wide = column
+    return narrow
+
+
+def fit_float32(values: np.ndarray) -> np.ndarray:
+    """`[…]` bool: values that are finite, and still are as float32."""
+    with np.errstate(over="ignore"):
+        return np.isfinite(values.astype(np.float32))
+
+
+def largest(values: np.ndarray) -> float:
+    """The finite value farthest from 0; 0 where there is none."""
+    values = values[np.isfinite(values)]
+    return float(values.flat[np.abs(values).argmax()]) if values.size else 0.0
 
 
 def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from uniarena.data.source import largest
+
 BINS = 20
 """Equal parts of the way between two bounds, of which the share that was visited is counted."""
 LISTED = 64
 """Entries of a leaf up to which figures of each are given."""
+COUNTED = 2**16
+"""Classes up to which each is listed with its count."""
 NEAR = 1e-3
 """Share of the way between two bounds within which an action counts as being at the bound."""
 
@@ -21,12 +25,20 @@ class Spread:
     Args:
         name: where the leaf stands, such as `obs.pos`.
         space: of the leaf; its bounds are what values are held against.
+
+    Attributes:
+        nonfinite_rows, large_rows: rows with NaN or infinite values, and others that are too large for float32.
+        nonfinite_finals, large_finals: the same of what episodes ended in; `largest`: the worst of the latter.
+        classes: how many classes a Discrete leaf has; None: it has none.
+        taken: classes that were seen, counted from 0 and ascending, and how often: as large as what was seen.
     """
 
     def __init__(self, name: str, space: Space[Any]) -> None:
         self.name, self.space = name, space
         self.size = int(np.prod(space.shape or (), dtype=np.int64))
-        self.rows = self.nonfinite_rows = self.outside_rows = 0
+        self.rows = self.outside_rows = 0
+        self.nonfinite_rows = self.nonfinite_finals = self.large_rows = self.large_finals = 0
+        self.largest = 0.0
         self.low, self.high = np.full(self.size, np.inf), np.full(self.size, -np.inf)
         self.outside, self.at_bound = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         self.bounds = _bounds(space, self.size)
@@ -34,21 +46,27 @@ class Spread:
         self._shift = np.zeros(self.size)
         self._sum, self._square, self._count = (np.zeros(self.size) for _ in range(3))
         listed = self.size <= LISTED
-        self.classes = np.zeros(int(space.n), np.int64) if isinstance(space, spaces.Discrete) else None
+        self.classes = int(space.n) if isinstance(space, spaces.Discrete) else None
+        self.taken: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         self._visited = np.zeros((self.size, BINS), bool) if listed and self.bounded.any() else None
 
-    def add(self, rows: np.ndarray) -> None:
-        """Values `[N, *shape]`."""
+    def add(self, rows: np.ndarray, wide: np.ndarray | None = None, final: bool = False) -> None:
+        """Values `[N, *shape]`.
+
+        Args:
+            wide: the same in the file's own precision; None: they have no other.
+            final: what episodes ended in, where odd ones are told apart from those of steps.
+        """
         if not len(rows):
             return
         if self.classes is not None:
-            self.classes += np.bincount(rows.reshape(-1) - int(self._start), minlength=len(self.classes))[
-                : len(self.classes)
-            ]
+            self._count_classes(rows.reshape(-1).astype(np.int64) - self._start)
         values = rows.reshape(len(rows), self.size).astype(np.float64)
-        finite = np.isfinite(values)
+        finite: np.ndarray = np.isfinite(values)
         if not finite.all():
-            self.nonfinite_rows += int((~finite.all(axis=1)).sum())
+            self._count_odd(
+                values if wide is None else wide.reshape(values.shape), ~np.asarray(finite.all(axis=1)), final
+            )
         if not self.rows:
             self._shift = np.where(finite[0], values[0], 0.0)  # sums of small numbers lose less
         self.rows += len(rows)
@@ -59,6 +77,26 @@ class Spread:
         self._square += (moved**2).sum(axis=0)
         self._count += finite.sum(axis=0)
         self._hold_against_bounds(values, finite)
+
+    def _count_odd(self, values: np.ndarray, odd: np.ndarray, final: bool) -> None:
+        finite = np.isfinite(values).all(axis=1)
+        nonfinite, large = int((~finite).sum()), int((odd & finite).sum())
+        if final:
+            self.nonfinite_finals, self.large_finals = (
+                self.nonfinite_finals + nonfinite,
+                self.large_finals + large,
+            )
+        else:
+            self.nonfinite_rows, self.large_rows = self.nonfinite_rows + nonfinite, self.large_rows + large
+        if large:
+            self.largest = max(self.largest, largest(values[odd & finite]), key=abs)
+
+    def _count_classes(self, rows: np.ndarray) -> None:
+        (seen, counts), (new, more) = self.taken, np.unique(rows, return_counts=True)
+        merged, place = np.unique(np.concatenate([seen, new]), return_inverse=True)
+        total = np.zeros(len(merged), np.int64)
+        np.add.at(total, place, np.concatenate([counts, more]))
+        self.taken = merged, total
 
     @property
     def _start(self) -> int:
@@ -81,6 +119,16 @@ class Spread:
             bins = np.clip(part * BINS, 0, BINS - 1).astype(np.int64)
             for k, entry in enumerate(np.flatnonzero(self.bounded)):
                 self._visited[entry, bins[:, k]] = True
+
+    @property
+    def counts(self) -> list[int] | None:
+        """How often each class was seen; None: no classes, or so many that only those seen are worth telling."""
+        if self.classes is None or self.classes > COUNTED:
+            return None
+        counts = np.zeros(self.classes, np.int64)
+        inside = (self.taken[0] >= 0) & (self.taken[0] < self.classes)
+        counts[self.taken[0][inside]] = self.taken[1][inside]
+        return list(counts.tolist())
 
     @property
     def mean(self) -> np.ndarray:
@@ -116,7 +164,8 @@ class Spread:
         seen = self.low <= self.high
         found["min"] = float(self.low[seen].min()) if seen.any() else None
         found["max"] = float(self.high[seen].max()) if seen.any() else None
-        found |= {"nonfinite_rows": self.nonfinite_rows, "outside_rows": self.outside_rows}
+        found |= {"nonfinite_rows": self.nonfinite_rows, "too_large_rows": self.large_rows}
+        found |= {"outside_rows": self.outside_rows}
         found["constant"] = np.flatnonzero(self.constant).tolist()
         if self.size <= LISTED:
             low, high = self.bounds
@@ -166,10 +215,11 @@ def summary(values: np.ndarray) -> dict[str, float | None]:
     values = values[np.isfinite(values)].astype(np.float64)
     if not len(values):
         return dict.fromkeys(("min", "median", "mean", "std", "max"))
+    scale = max(1.0, float(np.abs(values).max()) / 1e100)  # squares of the largest floats are infinite
     return {
         "min": float(values.min()),
         "median": float(np.median(values)),
-        "mean": float(values.mean()),
-        "std": float(values.std()),
+        "mean": float((values / scale).mean() * scale),
+        "std": float((values / scale).std() * scale),
         "max": float(values.max()),
     }

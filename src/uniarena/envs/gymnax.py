@@ -11,12 +11,12 @@ from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
 from uniarena.batch import Tree, tree_map
 from uniarena.config import ConfigError
+from uniarena.envs.device import usable
 from uniarena.envs.jax_arrays import library, to_jax, to_torch
 
 
@@ -47,7 +47,7 @@ class GymnaxSimulator:
         import gymnax
 
         self._jax = jax = library()
-        self.num_envs, self.device = int(num_envs), torch.device(device)
+        self.num_envs, self.device = int(num_envs), usable(device)
         try:
             self.env, given = gymnax.make(env_id)
         except ValueError as error:

@@ -24,6 +24,7 @@ def tune_sampling(
     counts: Sequence[int] | None = None,
     seconds: float = 0.5,
     clock: Clock = time.perf_counter,
+    updates: bool = True,
 ) -> sampling.Tuning:
     """Measure every way of stepping an environment, and for a config also its policy's torch threads.
 
@@ -32,6 +33,7 @@ def tune_sampling(
         counts: numbers of environments; None: 1, 8 and 64, and the config's own.
         seconds: of each measurement.
         clock: what is measured with.
+        updates: of a config, also measure acting and updating with different numbers of threads.
 
     Raises:
         ConfigError: the environment cannot be made.
@@ -53,7 +55,7 @@ def tune_sampling(
     if all(row.rate is None for row in rows):
         make(tried[0], "auto").close()  # raises what is wrong with it
     advice = sampling.advise(rows, own if own in tried else None)
-    threads = () if exp is None else _threads(exp, seconds, clock)
+    threads = () if exp is None or not updates else _threads(exp, seconds, clock)
     if threads:
         count, why = sampling.advise_threads(threads)
         advice = replace(advice, training={"threads": count}, reasons=(*advice.reasons, why))

@@ -15,6 +15,8 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
+from uniarena.envs.device import usable
+
 
 class ClassicSimulator(ABC):
     """B instances of one task, for `TensorEnvs`.
@@ -50,7 +52,7 @@ class ClassicSimulator(ABC):
         max_episode_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.num_envs, self.device = int(num_envs), torch.device(device)
+        self.num_envs, self.device = int(num_envs), usable(device)
         self.max_episode_steps = self.limit if max_episode_steps is None else int(max_episode_steps)
         self.render_mode = render_mode
         self.generator = torch.Generator(self.device)
