@@ -23,6 +23,7 @@ from uniarena.config import (
     load,
     to_mapping,
 )
+from uniarena.config.assembly import of_data
 from uniarena.config.section import REDACTED, plain
 from uniarena.optim import ScheduleConfig
 from uniarena.registry import lookup
@@ -41,7 +42,9 @@ def filled(exp: Experiment) -> dict[str, Any]:
     if exp.environment.vectorization == "async":
         tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
     agent = tree.setdefault("agent", {})
-    for kind in ("explorer", "buffer"):
+    if exp.data is not None:
+        tree["data"] = _with_defaults("buffer", of_data(exp.data, exp.learner["type"]), tree["data"])
+    for kind in ("explorer", "buffer") if exp.data is None else ("explorer",):
         given = dict(getattr(exp.agent, kind) or {})
         whole = given if "type" in given else {**brought.get(kind, {}), **given}
         agent[kind] = _with_defaults(kind, whole, agent.get(kind, {}))
