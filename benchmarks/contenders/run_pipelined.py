@@ -16,12 +16,8 @@ from typing import Any
 
 import psutil
 from on_policy import WORK
-from run_uniarena import NEVER, TASKS
+from run_uniarena import TASKS, assembled
 from stopwatch import arguments
-
-from uniarena import assembly
-from uniarena.config import load
-from uniarena.seeding import seed_globals
 
 
 class Watch:
@@ -52,25 +48,14 @@ def main() -> None:
         envs, vectorization = 1, "auto"
         env_id, learner = TASKS[args.task]
     total = (args.last + 1) * envs
-    config = {
+    parts = {
         "environment": {"id": env_id, "num_envs": envs, "vectorization": vectorization},
         "learner": learner,
         "sampling": {"type": "pipelined"},
-        "experiment": {"seed": args.seed},
-        "training": {
-            "total_timesteps": total,
-            "threads": args.threads,
-            "eval_every_env_steps": NEVER,
-            "save_every_env_steps": NEVER,
-        },
-        "callbacks": [{"type": "evaluate", "at_end": False}],
     }
-    exp = load([config], [])
-    assembly.check(exp)
-    seed_globals(args.seed)
     watch = Watch(args.first, args.last, envs)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = assembly.build_trainer(exp, Path(folder), {}, quiet=True, callbacks=[watch])[0]
+        trainer = assembled(args, total, parts, Path(folder), [watch])
         trainer.fit(total)
         trainer.close()
     (wall, cpu), (wall_end, cpu_end) = watch.marks

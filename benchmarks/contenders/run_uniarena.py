@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,15 @@ def sections(args: argparse.Namespace, made: list[Any]) -> dict[str, Any]:
 
 def build(args: argparse.Namespace, total: int, made: list[Any], folder: Path) -> Trainer:
     """The trainer of a task for so many environment steps."""
+    return assembled(args, total, sections(args, made), folder)
+
+
+def assembled(
+    args: argparse.Namespace, total: int, parts: dict[str, Any], folder: Path, callbacks: Sequence[Any] = ()
+) -> Trainer:
+    """A trainer of these sections that neither evaluates nor saves."""
     config = {
-        **sections(args, made),
+        **parts,
         "experiment": {"seed": args.seed},
         "training": {
             "total_timesteps": total,
@@ -62,7 +70,7 @@ def build(args: argparse.Namespace, total: int, made: list[Any], folder: Path) -
     exp = load([config], [])
     assembly.check(exp)
     seed_globals(args.seed)
-    return assembly.build_trainer(exp, folder, {}, quiet=True)[0]
+    return assembly.build_trainer(exp, folder, {}, quiet=True, callbacks=callbacks)[0]
 
 
 def main() -> None:

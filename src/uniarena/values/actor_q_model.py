@@ -161,13 +161,22 @@ def build_deterministic_actor_q(
 def checked(model: ActorQModel, observation_space: Space[Any], policy_space: Space[Any]) -> ActorQModel:
     """Networks in float32 whatever torch's default dtype is; policies with memory and odd masks are refused."""
     check_mask(observation_space, policy_space, model.policy.head)
-    if model.policy.initial_state(1) is not None:
-        raise ConfigError(
-            "this learner samples single rows, and the policy has memory.",
-            path=f"{WHERE}.network",
-            hint="use a module without initial_state, or ppo.",
-        )
+    refuse_memory(model.policy, "use a module without initial_state, or ppo.")
     for part in (model.policy.network, model.policy.head, model.q, model.v):
         if part is not None:
             part.float()
     return model
+
+
+def refuse_memory(policy: Policy, hint: str) -> None:
+    """Refuse a policy with memory.
+
+    Raises:
+        ConfigError: it has one; `hint` is the way out.
+    """
+    if policy.initial_state(1) is not None:
+        raise ConfigError(
+            "this learner samples single rows, and the policy has memory.",
+            path=f"{WHERE}.network",
+            hint=hint,
+        )

@@ -15,7 +15,7 @@ from uniarena.policies.action_scale import ActionScale
 from uniarena.policies.cloned import ScaledGaussianHead
 from uniarena.policies.deterministic import DeterministicHead
 from uniarena.policies.heads import Head, build_head
-from uniarena.policies.policy import WHERE, Policy, PolicyConfig, build_user_network
+from uniarena.policies.policy import Policy, PolicyConfig, build_user_network
 from uniarena.seeding import Streams, preserved_globals, seed_globals
 from uniarena.values.actor_parts import (
     actor_tower,
@@ -25,7 +25,7 @@ from uniarena.values.actor_parts import (
     parse_actor,
     value_section,
 )
-from uniarena.values.actor_q_model import ActorQModel, checked
+from uniarena.values.actor_q_model import ActorQModel, checked, refuse_memory
 from uniarena.values.model import Model, check_mask
 from uniarena.values.value import build_value
 
@@ -50,7 +50,7 @@ def build_cloning_model(
     """
     policy = _policy(observation_space, policy_space, policy_cfg, normalizer, streams, cfg.deterministic)
     check_mask(observation_space, policy_space, policy.head)
-    refuse_memory(policy)
+    refuse_memory(policy, "use a module without initial_state.")
     policy.network.float()
     policy.head.float()
     return Model(policy)
@@ -88,20 +88,6 @@ def build_weighted_model(
             given, parsed = value_section(section, value_cfg)
             v = build_value(observation_space, given, parsed, {"act_dim": 0, "action_space": policy_space})
     return checked(ActorQModel(policy, q, scale, v), observation_space, policy_space)
-
-
-def refuse_memory(policy: Policy) -> None:
-    """Refuse a policy with memory.
-
-    Raises:
-        ConfigError: it has one.
-    """
-    if policy.initial_state(1) is not None:
-        raise ConfigError(
-            "this learner samples single rows, and the policy has memory.",
-            path=f"{WHERE}.network",
-            hint="use a module without initial_state.",
-        )
 
 
 def _policy(
