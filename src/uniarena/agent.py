@@ -327,6 +327,7 @@ class Agent:
         return {
             "learner": self.learner.state_dict(),
             "explorer": self.explorer.state_dict(),
+            "clock": {"env_steps": self.explorer.env_steps, "progress": self.explorer.progress},
             "bonuses": [bonus.state_dict() for bonus in self.bonuses],
             "reward_scaler": None if self.reward_scaler is None else self.reward_scaler.state_dict(),
             "progress": self._progress,
@@ -335,6 +336,7 @@ class Agent:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         self.explorer.load_state_dict(state["explorer"])
+        self.explorer.set_clock(**state.get("clock", {"env_steps": 0, "progress": 0.0}))  # none in older checkpoints
         for bonus, saved in zip(self.bonuses, state["bonuses"], strict=True):
             bonus.load_state_dict(saved)
         if self.reward_scaler is not None:

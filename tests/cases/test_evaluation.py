@@ -217,3 +217,17 @@ def test_sticky_actions_and_a_time_limit_are_part_of_the_pipeline():  # case B56
     ]
     stuck = evaluate_agent(agent, make_env(spec, 2, wrappers=wrappers), 4)
     assert stuck.length_mean == 10 and stuck.return_mean < 9
+
+
+def test_a_loaded_agent_explores_as_it_did_when_it_was_saved(tmp_path: Path):
+    """Not as at the beginning of a run, where ε is 1 and warm-up actions are random."""
+    env = make_env("CartPole-v1", 2)
+    agent = Agent.assemble(
+        env, {"type": "dqn", "learning_starts": 50}, parts={"explorer": {"type": "epsilon_greedy"}}
+    )
+    trainer = Trainer(agent, env)
+    trainer.fit(400)
+    trainer.close()
+    loaded = Agent.load(agent.save(tmp_path / "agent"))
+    assert loaded.explorer.epsilon == agent.explorer.epsilon == pytest.approx(0.05)
+    assert not loaded.explorer.warming_up
