@@ -336,7 +336,9 @@ class Agent:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.learner.load_state_dict(state["learner"])
         self.explorer.load_state_dict(state["explorer"])
-        self.explorer.set_clock(**state.get("clock", {"env_steps": 0, "progress": 0.0}))  # none in older checkpoints
+        self.explorer.set_clock(
+            **state.get("clock", {"env_steps": 0, "progress": 0.0})
+        )  # none in older checkpoints
         for bonus, saved in zip(self.bonuses, state["bonuses"], strict=True):
             bonus.load_state_dict(saved)
         if self.reward_scaler is not None:

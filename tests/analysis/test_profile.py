@@ -139,7 +139,7 @@ def test_a_profiled_run_computes_the_same_and_is_left_as_it_was(kind: str) -> No
         assert not any("timed" in getattr(value, "__qualname__", "") for value in vars(part).values())
     phases = {"env step", "act", "sampler", "store", "update", "optimizer", "books", "other"}
     assert phases | ({"annotate", "targets"} if kind == "ppo" else set()) <= watch.stopwatch.seconds.keys()
-    assert watch.env_steps >= 10 and watch.used["main thread"] >= 0.0
+    assert watch.steps >= 10 and watch.used["main thread"] >= 0.0
 
 
 class Slow(Env):
@@ -166,12 +166,12 @@ def test_what_takes_the_time_is_found() -> None:
     learner = {"type": "ppo", "n_steps": 8, "batch_size": 8, "n_epochs": 1}
     Trainer(Agent.assemble(env, learner), env, callbacks=[Writes(), watch]).fit(1000)
     seconds = {phase: value for phase, value in watch.stopwatch.seconds.items() if value}
-    assert watch.env_steps == 32 and seconds == {"env step": 32.0, "callbacks": 32.0}
+    assert watch.steps == 32 and seconds == {"env step": 32.0, "callbacks": 32.0}
 
 
 def test_rare_things_count_as_often_as_the_config_says() -> None:
     watch = Watch(100)
-    watch.env_steps = 200
+    watch.steps = 200
     watch.stopwatch.seconds = {"update": 3.0, "evaluation": 50.0, "checkpoint": 50.0, "env step": 1.0}
     found = profiling.in_proportion(watch, {"evaluation": (4.0, 1000), "checkpoint": (5.0, None)})
     assert found == {"env step": 1.0, "update": 3.0, "evaluation": 0.8}
@@ -180,7 +180,7 @@ def test_rare_things_count_as_often_as_the_config_says() -> None:
 
 def test_waiting_is_told_apart_from_taking_over() -> None:
     watch = Watch(100)
-    watch.env_steps, watch.told = 200, {"waited": 1.5, "collecting": 3.0, "idle": 1.0}
+    watch.steps, watch.told = 200, {"waited": 1.5, "collecting": 3.0, "idle": 1.0}
     watch.stopwatch.seconds = {"waiting": 2.0, "update": 2.0}
     assert profiling.in_proportion(watch, {}) == {"sampler": 0.5, "waiting": 1.5, "update": 2.0}
 

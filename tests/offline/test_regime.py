@@ -17,7 +17,7 @@ from uniarena import Agent, Trainer, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
 from uniarena.data import Episode, Recorder
 from uniarena.data import load as load_data
-from uniarena.run import resume
+from uniarena.run import profile, resume
 from uniarena.sampling import EmptySampler
 from uniarena.seeding import Streams
 from uniarena.trainer.schedule import Counters, OfflineSchedule
@@ -261,3 +261,12 @@ def test_a_config_is_written_as_it_is_read() -> None:
     assert (first.total, first.units) == (40, "updates")
     short = load([config("bc", "CartPole-v1"), {"data": None}, {"data": "some.hdf5"}])
     assert short.data is not None and short.data["path"] == "some.hdf5"
+
+
+def test_a_profile_counts_updates_and_ends(tmp_path: Path) -> None:
+    exp = load([config("iql", "Pendulum-v1", log_interval=1_000, save_interval=1_000, eval_interval=1_000)])
+    done = profile(exp, tmp_path, steps=20, seconds=0.001)
+    assert done.found.unit == "updates" and 20 <= done.found.steps <= 40
+    document = json.loads(done.file.read_text(encoding="utf-8"))
+    assert document["updates"] == done.found.steps and "env_steps" not in document
+    assert document["floors_steps_per_s"].keys() == {"updates"}

@@ -73,7 +73,7 @@ class Profile:
     """What was found.
 
     Attributes:
-        env_steps: of the window.
+        steps: of the window, in `unit`.
         seconds: by phase, for these; evaluations and checkpoints in the share that the config gives them.
         sides: busiest first; load of other programs takes from them.
         threads: of torch.
@@ -81,9 +81,10 @@ class Profile:
         overhead: share of the window that the stopwatch itself took.
         producer: what the process that gathers experience, where there is one, did of the time: `collecting`, `idle`.
         advice: one sentence.
+        unit: of the run's clock: `env_steps`, or `updates` where it learns from data.
     """
 
-    env_steps: int
+    steps: int
     seconds: dict[str, float]
     sides: tuple[Side, ...]
     threads: int
@@ -91,6 +92,7 @@ class Profile:
     overhead: float
     producer: dict[str, float] = field(default_factory=dict)
     advice: str = ""
+    unit: str = "env_steps"
 
     @property
     def total(self) -> float:
@@ -98,7 +100,7 @@ class Profile:
 
     @property
     def steps_per_second(self) -> float:
-        return self.env_steps / self.total if self.total > 0 else float("inf")
+        return self.steps / self.total if self.total > 0 else float("inf")
 
     def share(self, *phases: str) -> float:
         """Of the time, in [0, 1]."""
@@ -107,7 +109,7 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """The object of `profile.json`."""
         return {
-            "env_steps": self.env_steps,
+            self.unit: self.steps,
             "steps_per_s": round(self.steps_per_second, 1),
             "shares": {phase: round(self.share(phase), 4) for phase in PHASES if phase in self.seconds},
             "seconds": {phase: round(self.seconds[phase], 4) for phase in PHASES if phase in self.seconds},
@@ -124,19 +126,19 @@ class Watch:
     """A callback that profiles a window of its run, and then asks it to stop.
 
     Args:
-        env_steps: length of the window.
+        steps: length of the window, in the unit of the run's clock.
         clock: of the stopwatch.
 
     Attributes:
         stopwatch: what it found.
-        env_steps: how many the window had.
+        steps: how many the window had.
         used: side → seconds of a core in the window.
         told: what a sampler that keeps `seconds` of its own said of the window: `waited`, `collecting`, `idle`.
     """
 
-    def __init__(self, env_steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.wanted, self.stopwatch = env_steps, Stopwatch(clock)
-        self.env_steps = 0
+    def __init__(self, steps: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.wanted, self.stopwatch = steps, Stopwatch(clock)
+        self.steps = 0
         self.used: dict[str, float] = {}
         self.told: dict[str, float] = {}
         self._begun: int | None = None
@@ -150,13 +152,13 @@ class Watch:
         if self._begun is None:
             self._warm += trainer.counters.updates > 0
             if self._warm >= 2:
-                self._begun, self._before = trainer.counters.env_steps, usage(trainer.sampler)
+                self._begun, self._before = trainer.counters.clock, usage(trainer.sampler)
                 self._said = dict(getattr(trainer.sampler, "seconds", {}))
                 self.attach(trainer)
                 self.stopwatch.start()
             return
-        self.env_steps = trainer.counters.env_steps - self._begun
-        if self.env_steps >= self.wanted and not trainer.should_stop:
+        self.steps = trainer.counters.clock - self._begun
+        if self.steps >= self.wanted and not trainer.should_stop:
             self.stopwatch.stop()
             self.used = _since(self._before, usage(trainer.sampler))
             self.told = _since(self._said, getattr(trainer.sampler, "seconds", {}))
@@ -244,7 +246,7 @@ def in_proportion(watch: Watch, once: Mapping[str, tuple[float, int | None]]) ->
     """Seconds by phase for the window's steps.
 
     Args:
-        once: of evaluation and checkpoint, which are rare: seconds of one, and env steps between two (None: never).
+        once: of evaluation and checkpoint, which are rare: seconds of one, and steps between two (None: never).
     """
     seconds = dict(watch.stopwatch.seconds)
     if "waited" in watch.told and WAITING in seconds:  # the rest of it is taking over what came
@@ -254,7 +256,7 @@ def in_proportion(watch: Watch, once: Mapping[str, tuple[float, int | None]]) ->
     for phase, (each, every) in once.items():
         seconds.pop(phase, None)  # how often it came due in a short window says nothing
         if every:
-            seconds[phase] = each * watch.env_steps / every
+            seconds[phase] = each * watch.steps / every
     return {phase: seconds[phase] for phase in PHASES if phase in seconds}
 
 
@@ -271,7 +273,7 @@ def advise(found: Profile, num_envs: int, can_overlap: bool = False) -> str:
     """
     environment, act = found.share(ENVIRONMENT), found.share(ACT, ANNOTATE)
     learning, around = found.share(*LEARNING), found.share(EVALUATION, CHECKPOINT, LOGGING, CALLBACKS)
-    step = found.seconds.get(ENVIRONMENT, 0.0) / max(1, found.env_steps)
+    step = found.seconds.get(ENVIRONMENT, 0.0) / max(1, found.steps)
     if found.share(WAITING) >= 0.25:
         return (
             f"{found.share(WAITING):.0%} of the time is waiting for experience: environments or acting are the slower "
@@ -300,9 +302,10 @@ def advise(found: Profile, num_envs: int, can_overlap: bool = False) -> str:
             "environments (environment.num_envs) cost it little."
         )
     if largest == "around":
+        every = "every_env_steps" if found.unit == "env_steps" else "interval"
         return (
             f"Evaluations, checkpoints, logs and callbacks are {around:.0%} of the time: let them come due less often "
-            "(training.eval_every_env_steps, training.save_every_env_steps)."
+            f"(training.eval_{every}, training.save_{every})."
         )
     return (
         f"Updates are {learning:.0%} of the time: larger minibatches or fewer of them, or a smaller network; nothing "

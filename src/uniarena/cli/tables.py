@@ -52,10 +52,10 @@ def profile(done: Any) -> str:
 
     found = done.found
     rows = [
-        [phase, f"{found.share(phase):.1%}", f"{1e6 * seconds / found.env_steps:,.1f}", PHASES[phase]]
+        [phase, f"{found.share(phase):.1%}", f"{1e6 * seconds / found.steps:,.1f}", PHASES[phase]]
         for phase, seconds in found.seconds.items()
     ]
-    title = f"{found.env_steps:,} env steps at {found.steps_per_second:,.0f} a second"
+    title = f"{found.steps:,} {found.unit.replace('_', ' ')} at {found.steps_per_second:,.0f} a second"
     text = [table(["part", "share", "µs/step", "what"], rows, title, (0, 3))]
     busy = ", ".join(f"{side.name} {side.busy:.0%}" for side in found.sides)
     text.append(f"busy: {busy} (goal for the busiest: {BUSY:.0%}); {found.threads} torch thread(s)")

@@ -24,11 +24,12 @@ from uniarena.sampling import LocalSampler
 from uniarena.sampling.evaluation import evaluate_agent
 from uniarena.seeding import seed_globals
 from uniarena.trainer.callbacks.evaluate import Evaluate
+from uniarena.trainer.schedule import OfflineSchedule
 from uniarena.trainer.trainer import Trainer
 
 FILE, PICTURE = "profile.json", "profile.png"
-ITERATIONS, LEAST = 4, 2_000
-"""Length of the window unless it is told: so many updates of a rollout, and at least so many env steps."""
+ITERATIONS, LEAST = 4, {"env_steps": 2_000, "updates": 200}
+"""Length of the window unless it is told: so many updates of a rollout, and at least so many of the clock's units."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def profile(exp: Experiment, folder: str | Path, steps: int | None = None, secon
         exp: the configuration; `assembly.check` comes first.
         folder: where `profile.json` and its picture go.
         steps: env steps of the window; None: 4 updates' worth, 2,000 at least. Before it come the warm-up and two
-            iterations with an update.
+            iterations with an update. From data alone it is updates, 200 unless told.
         seconds: of each floor.
 
     Raises:
@@ -75,7 +76,7 @@ def profile(exp: Experiment, folder: str | Path, steps: int | None = None, secon
         assert picture is not None
         parts = {phase: found.share(phase) for phase in profiling.PHASES if found.share(phase) >= 0.001}
         busy = {side.name: side.busy for side in found.sides}
-        draw.shares(parts, busy, f"{found.steps_per_second:,.0f} env steps/s", picture)
+        draw.shares(parts, busy, f"{found.steps_per_second:,.0f} {found.unit.replace('_', ' ')}/s", picture)
     except draw.PlotError:
         picture = None
     return Profiled(found, place / FILE, picture, profiling.load())
@@ -88,12 +89,16 @@ def _profiled(exp: Experiment, scratch: Path, steps: int | None, seconds: float)
         watch = profiling.Watch(steps or 0)
         trainer, _ = assembly.build_trainer(quiet, scratch, {}, quiet=True, callbacks=[watch])
         try:
+            if isinstance(
+                trainer.schedule, OfflineSchedule
+            ):  # its iterations are long, for nothing ends them
+                trainer.schedule = OfflineSchedule(steps or LEAST["updates"])
             columns, schedule = trainer.sampler.columns, trainer.schedule
             each = schedule.steps_per_update(columns)
-            watch.wanted = steps or max(LEAST, ITERATIONS * each)
+            watch.wanted = steps or max(LEAST[trainer.counters.unit], ITERATIONS * each)
             start = getattr(schedule, "learning_starts", 0)
             round_ = max(each, getattr(schedule, "iteration", 1))
-            trainer.fit(max(exp.training.total_timesteps, start + 4 * round_ + 2 * watch.wanted))
+            trainer.fit(max(exp.total, start + 4 * round_ + 2 * watch.wanted))
             return _figures(exp, trainer, watch, seconds)
         finally:
             watch.detach(trainer)
@@ -113,7 +118,9 @@ def _figures(exp: Experiment, trainer: Trainer, watch: profiling.Watch, seconds:
     parts = profiling.in_proportion(watch, once)
     shares = {name: spent / stopwatch.total for name, spent in watch.told.items() if name != "waited"}
     alone = _floors(trainer, seconds)
-    found = profiling.Profile(watch.env_steps, parts, busy, threads, alone, overhead, shares)
+    found = profiling.Profile(
+        watch.steps, parts, busy, threads, alone, overhead, shares, unit=trainer.counters.unit
+    )
     here = isinstance(trainer.sampler, LocalSampler) and trainer.sampler.env.device.type == "cpu"
     can_overlap = hasattr(exp, "sampling") and here and cores() > 1
     return replace(found, advice=profiling.advise(found, trainer.sampler.columns, can_overlap))
@@ -121,7 +128,7 @@ def _figures(exp: Experiment, trainer: Trainer, watch: profiling.Watch, seconds:
 
 def _due(every: int, exp: Experiment) -> int | None:
     """Env steps between two; None where the run is over before the first."""
-    return every if every <= exp.training.total_timesteps else None
+    return every if every <= exp.total else None
 
 
 def _evaluation(trainer: Trainer) -> float:
@@ -147,7 +154,9 @@ def _checkpoint(trainer: Trainer) -> float:
 
 
 def _floors(trainer: Trainer, seconds: float) -> dict[str, float]:
-    """Environments alone and updates alone. The agent is not needed afterwards."""
+    """Environments alone and updates alone, as far as there are any. The agent is not needed afterwards."""
+    if trainer.counters.unit == "updates":
+        return {"updates": rates.update_rate(trainer, None, seconds).per_second}
     env = trainer.env_factory(num_envs=trainer.sampler.env.num_envs, seed=0)
     try:
         environments = rates.environment_rate(env, seconds)
