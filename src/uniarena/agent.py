@@ -28,6 +28,7 @@ from uniarena.explorers.actor import Actor
 from uniarena.explorers.base import Explorer
 from uniarena.explorers.bonuses.sampled import learned, refuse_rollouts_only, rewarded, taken_in
 from uniarena.learners.base import Learner, Update, declared
+from uniarena.learners.regularizers.terms import regularize
 from uniarena.nets.encoders import EncoderConfig, image_leaves
 from uniarena.nets.normalizer import ObservationNormalizer, RewardScaler
 from uniarena.optim import Minimize, build_precision
@@ -103,6 +104,7 @@ class Agent:
             raise ConfigError(f"Agent.assemble(parts=…) does not know {', '.join(sorted(odd))}", path="agent")
         intrinsic = parts.get("intrinsic") or []
         section = dict(learner) if isinstance(learner, Mapping) else {"type": learner}
+        terms = section.pop("regularizers", None)
         brought = brought_parts(lookup("learner", section["type"]), parts.get("memory"))
         norm = getattr(env, "normalization", {})
         spec = {
@@ -121,7 +123,7 @@ class Agent:
             "normalize_observation": norm.get("observation"),
             "normalize_reward": norm.get("reward"),
         }
-        return cls(spec, env)
+        return regularize(cls(spec, env), terms)
 
     # -- assembly of parts -----------------------------------------------------------------------------------------
     def _build_normalizer(self, fields: Section) -> ObservationNormalizer:

@@ -96,6 +96,10 @@ BUILT_IN: dict[str, dict[str, str]] = {
         "count": "uniarena.explorers.bonuses.count:Count",
         "information_gain": "uniarena.explorers.bonuses.information_gain:InformationGain",
     },
+    "regularizer": {
+        "behavior_cloning": "uniarena.learners.regularizers.cloning:BehaviorCloning",
+        "policy_constraint": "uniarena.learners.regularizers.constraint:PolicyConstraint",
+    },
     "buffer": {
         "rollout": "uniarena.buffers.rollout:RolloutBuffer",
         "replay": "uniarena.buffers.replay:ReplayBuffer",

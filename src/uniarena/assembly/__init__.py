@@ -19,8 +19,9 @@ from uniarena.assembly.environment import build_env, cannot_be_made, from_reset,
 from uniarena.batch import tree_leaves
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
-from uniarena.config.assembly import of_data
+from uniarena.config.assembly import REGULARIZERS, of_data, regularizers
 from uniarena.config.errors import Faults
+from uniarena.config.section import join
 from uniarena.envs.protocol import Env
 from uniarena.envs.spaces import describe
 from uniarena.nets.encoders import large_inputs
@@ -54,7 +55,9 @@ def check(exp: Experiment) -> None:
         check_components(exp)
     with exp.locating():
         learner = component("learner", exp.learner, "learner")[1] if not faults.found else None
-        for path, schedule in _schedules(learner, "learner"):
+        terms = [component("regularizer", term, REGULARIZERS)[1] for term in regularizers(exp) if learner]
+        named = [("learner", learner), *((join(REGULARIZERS, k), term) for k, term in enumerate(terms))]
+        for path, schedule in (pair for where, cfg in named for pair in _schedules(cfg, where)):
             try:
                 lookup("schedule", schedule.type)
             except RegistryError as error:
@@ -334,6 +337,8 @@ def summary(trainer: Trainer) -> str:
     update = trainer.schedule.describe(columns, getattr(cfg, "batch_size", None), row_bytes)
     told = getattr(agent.buffer, "describe", None)
     data = "" if told is None else f"data: {told()}\n"
+    if (terms := agent.learner.minimize.regularizers) is not None:
+        data += f"regularizers: {terms.describe()}\n"
     sampling = ""
     if trainer.sampler.ahead:
         sampling = "sampling: in a process of its own, while this one learns from the chunk before\n"

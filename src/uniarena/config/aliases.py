@@ -35,8 +35,11 @@ KEYS: dict[str, dict[str, str]] = {
     "distributed": _keys(spellings.DISTRIBUTED, field_types(SECTIONS["distributed"]), "distributed"),
 }
 NETWORK_KEYS = _keys(spellings.NETWORK, spellings.NETWORK)
-COMPONENT_KEYS = {kind: _keys(keys, keys) for kind, keys in spellings.COMPONENT.items()}
+_COMPONENT = spellings.COMPONENT | spellings_offline.COMPONENT
+COMPONENT_KEYS = {kind: _keys(keys, keys) for kind, keys in _COMPONENT.items()}
 _NAMES = {**spellings.NAMES, "learner": spellings.NAMES["learner"] | spellings_offline.NAMES}
+_NAMES["regularizer"] = spellings_offline.REGULARIZERS
+ENDINGS = spellings.ENDINGS | spellings_offline.ENDINGS
 NAMES = {kind: _keys(names, names) for kind, names in _NAMES.items()}
 VALUES = {key: _keys(values, values) for key, values in spellings.VALUES.items()}
 
@@ -46,7 +49,7 @@ def canonical_name(kind: str, name: str) -> str:
     if ":" in name or name in registry.BUILT_IN[kind]:
         return name
     word = squash(name)
-    ends = [word.removesuffix(ending) for ending in spellings.ENDINGS[kind] if word.endswith(ending)]
+    ends = [word.removesuffix(ending) for ending in ENDINGS[kind] if word.endswith(ending)]
     candidates = [word, *(end for end in ends if end)]
     built_in = {squash(known): known for known in registry.BUILT_IN[kind]}
     for spelling in candidates:
@@ -61,7 +64,7 @@ def closest_name(kind: str, name: str, choices: Iterable[str]) -> str | None:
     """The registered name most likely meant by one that is unknown; other spellings count too."""
     known = dict(NAMES.get(kind, {}))
     for choice in choices:
-        known |= {squash(choice) + ending: choice for ending in ("", *spellings.ENDINGS[kind])}
+        known |= {squash(choice) + ending: choice for ending in ("", *ENDINGS[kind])}
     near = closest(name, known)
     return known[near] if near and known[near] in choices else None
 

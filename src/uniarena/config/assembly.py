@@ -57,7 +57,7 @@ def component(kind: str, section: Mapping[str, Any] | str | type, path: str) -> 
             where,
             "name a subclass of uniarena.Learner" if kind == "learner" else "name a class",
         )
-    keys = section.without("type")
+    keys = section.without("type", *(("regularizers",) if kind == "learner" else ()))
     schema = getattr(found, "Config", None)
     if schema is not None:
         if kind == "learner" and isinstance(name, str):
@@ -130,6 +130,14 @@ def of_data(section: Section, learner: Any) -> Section:
     return whole
 
 
+REGULARIZERS = "learner.regularizers"
+
+
+def regularizers(experiment: Experiment) -> list[Section]:
+    """The sections of what is added to the loss of the learner's policy; every learner takes them."""
+    return list(experiment.learner.get("regularizers") or ())
+
+
 def _brought(experiment: Experiment, kind: str, section: Section) -> Section:
     """A section without a type, with that of the part that the learner brings."""
     name = experiment.learner.get("type")
@@ -163,6 +171,7 @@ def check_components(experiment: Experiment) -> None:
         named.append(("buffer", "data", of_data(experiment.data, experiment.learner.get("type"))))
     for kind, path, sections in (
         ("bonus", "agent.intrinsic", agent.intrinsic),
+        ("regularizer", REGULARIZERS, regularizers(experiment)),
         ("wrapper", "environment.wrappers", environment.wrappers),
         ("callback", "callbacks", experiment.callbacks),
         ("logger", "experiment.loggers", experiment.experiment.loggers),

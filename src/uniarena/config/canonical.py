@@ -43,6 +43,7 @@ _LISTS = {
     "callbacks": "callback",
     "experiment.loggers": "logger",
     "agent.intrinsic": "bonus",
+    "learner.regularizers": "regularizer",
 }
 _OPEN = (
     "agent.policy",
@@ -211,7 +212,7 @@ class _Pass:
                     answers.refuse("learner", key, entry, at)
                     if explain(key, entry, name, at):
                         continue
-                if target and (ours or key == "type"):
+                if target and (ours or key == "type" or target in _LISTS):
                     self._visit(target, entry, at)
                 else:
                     self._put(join("learner", key), schedule(entry, at) if ours else entry, at)

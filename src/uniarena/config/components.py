@@ -92,7 +92,11 @@ def component(kind: str, path: str, value: Any, origin: Origin, base: Section) -
 
 
 def _inner(kind: str, key: str, value: Any, origin: Origin) -> Any:
-    """What stands inside a component's key: hindsight (switched on or off), and values that move."""
+    """What stands inside a component's key: hindsight (switched on or off), data, and values that move."""
+    if kind == "regularizer" and key == "weight":
+        return schedule(value, origin)
+    if kind == "regularizer" and key == "data" and isinstance(value, str):
+        return Section({"path": value}, origin.location)
     name = {("buffer", "her"): "her", ("explorer", "epsilon"): "decay", ("explorer", "sigma"): "decay"}.get(
         (kind, key)
     )

@@ -24,4 +24,25 @@ _PLAIN = (  # those that go by one name only
     "baseline, candidates, conservative, deterministic, divergence_weight, largest_weight, logit_weight, min_share, "
     "model_hidden_sizes, q_weight, reach, validation_share"
 )
+LEARNER["learner.regularizers"] = "regularizer, regularisers, regulariser, regularization"
 LEARNER |= {f"learner.{name.strip()}": "" for name in _PLAIN.split(",")}
+COMPONENT = {
+    "regularizer": {
+        "type": "name, class, kind, module",
+        "weight": "coef, coefficient, scale",
+        "data": "dataset, demonstrations, demos, offline_data",
+        "batch_size": "minibatch_size",
+        "to": "reference, reference_policy, teacher",
+        "loss": "",
+        "margin": "",
+        "q_filter": "",
+        "direction": "",
+    }
+}
+REGULARIZERS = {
+    "behavior_cloning": "bc, behaviour_cloning, behavioral_cloning, behavioural_cloning",
+    "policy_constraint": "policy_kl, kl_penalty, kl_to_reference, kickstarting",
+}
+ENDINGS: dict[str, tuple[str, ...]] = {
+    "regularizer": ("regularizer", "regulariser", "regularization", "loss")
+}

@@ -92,6 +92,21 @@ def latent_divergence(mean: Tensor, log_std: Tensor) -> Tensor:
     return 0.5 * (mean.square() + (2.0 * log_std).exp() - 1.0 - 2.0 * log_std).sum(-1)
 
 
+def large_margin_loss(q: Tensor, action: Tensor, margin: float, mask: Tensor | None = None) -> Tensor:
+    """max_a [Q(s, a) + margin·1(a ≠ a_E)] − Q(s, a_E) of the demonstrated action a_E, `[N, A]` and `[N]` → `[N]`.
+
+    Hester et al. 2018 (arXiv:1704.03732), the supervised loss J_E, with a margin of 0.8: it is 0 once every other action
+    is worth that much less. Actions that `mask [N, A]` forbids do not count, unless they were demonstrated.
+    """
+    place = action.long().unsqueeze(-1)
+    above = (q + margin).scatter(-1, place, q.gather(-1, place))
+    if mask is not None:
+        legal = mask.bool()
+        legal = (legal | ~legal.any(-1, keepdim=True)).scatter(-1, place, True)
+        above = above.masked_fill(~legal, -torch.inf)
+    return above.amax(-1) - q.gather(-1, place).squeeze(-1)
+
+
 def held_out(key: Tensor, share: float) -> Tensor:
     """Which rows are kept for validation: the same answer for the same key at any time, of about `share` of the keys.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -42,6 +42,19 @@ LossFn = Callable[[Any], tuple[Tensor | Derived, Metrics]]
 React = Callable[["NonFiniteError", dict[str, Tensor]], bool]
 """(what is wrong, the tensors at fault by name) → True: they were mended in place, go on; False: leave the step out. It
 may also raise."""
+
+
+class Terms(Protocol):
+    """What is added to the losses of some optimisers."""
+
+    def added(self, loss_fn: LossFn, optimizer: Optimizer) -> LossFn:
+        """The loss of this step of the optimiser; the given one where it is none of its own."""
+
+    def describe(self) -> str: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 class NonFiniteError(ArithmeticError):
@@ -98,6 +111,8 @@ class Minimize:
         hook: called with a `LearnStep` between backward and clipping; None costs nothing.
         react: decides what becomes of a bad step; None: it is an error.
         rng: what losses draw from; a second pass draws the same numbers again.
+        regularizers: added to losses; None costs nothing.
+        loss_fn: what the present step minimises, regularisers included.
         max_abs: larger magnitudes are bad in what is watched.
         bad_steps: first parameter of an optimiser (or `watch`) → how many bad ones came in a row.
         left_out: whether a step was left out since this was last set to False.
@@ -109,6 +124,8 @@ class Minimize:
         self.hook: Callable[[LearnStep], None] | None = None
         self.react: React | None = None
         self.rng: torch.Generator | None = None
+        self.regularizers: Terms | None = None
+        self.loss_fn: LossFn | None = None
         self.max_abs = math.inf
         self.bad_steps: dict[str, int] = {}
         self.left_out = False
@@ -123,7 +140,9 @@ class Minimize:
         Raises:
             NonFiniteError: the loss or a gradient is not finite, and `react` lets it pass; no parameter was changed.
         """
-        sharp = optimizer.sharpness is not None
+        if self.regularizers is not None:
+            loss_fn = self.regularizers.added(loss_fn, optimizer)
+        self.loss_fn, sharp = loss_fn, optimizer.sharpness is not None
         drawn = self.rng.get_state() if sharp and self.rng is not None else None
         metrics = _backward(loss_fn, batch, optimizer, self.precision)
         gradients = optimizer.gradients()
@@ -178,14 +197,17 @@ class Minimize:
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale of float16 losses, where there is one."""
+        """The scale of float16 losses and what regularisers go by, where there are any."""
         scale = None if self.precision is None else self.precision.scale
-        return {} if scale is None else {"scale": scale.state_dict()}
+        own = {} if scale is None else {"scale": scale.state_dict()}
+        return own if self.regularizers is None else own | {"regularizers": self.regularizers.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` gave; a scale begins anew where another precision was saved."""
         if self.precision is not None and self.precision.scale is not None and "scale" in state:
             self.precision.scale.load_state_dict(state["scale"])
+        if self.regularizers is not None:
+            self.regularizers.load_state_dict(state.get("regularizers", {}))
 
     def watch(self, **tensors: Tensor) -> None:
         """Look at what losses are about to be made of, such as values and advantages `[T, B]`, by name.

@@ -23,7 +23,7 @@ from uniarena.config import (
     load,
     to_mapping,
 )
-from uniarena.config.assembly import of_data
+from uniarena.config.assembly import of_data, regularizers
 from uniarena.config.section import REDACTED, plain
 from uniarena.optim import ScheduleConfig
 from uniarena.registry import lookup
@@ -38,7 +38,11 @@ def filled(exp: Experiment) -> dict[str, Any]:
     """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
     tree = to_mapping(exp)
     brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
+    terms = tree["learner"].get("regularizers") or []
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
+    if terms:
+        pairs = zip(regularizers(exp), terms, strict=True)
+        tree["learner"]["regularizers"] = [_with_defaults("regularizer", *pair) for pair in pairs]
     if exp.environment.vectorization == "async":
         tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
     agent = tree.setdefault("agent", {})
@@ -222,6 +226,7 @@ def _filled(tree: Section) -> dict[str, Any] | None:
     agent = tree.get("agent", {})
     parts = [
         tree.get("learner", {}),
+        *_listed(tree.get("learner", {}).get("regularizers")),
         agent.get("explorer"),
         agent.get("buffer"),
         agent.get("memory"),

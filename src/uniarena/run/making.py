@@ -18,7 +18,8 @@ from uniarena import assembly, checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Batch, Tree, tree_map
 from uniarena.config import ConfigError, Experiment, component, load
-from uniarena.config.assembly import of_data
+from uniarena.config.assembly import REGULARIZERS, of_data, regularizers
+from uniarena.config.section import join
 from uniarena.data import Episode, Recorder
 from uniarena.data import load as load_data
 from uniarena.data.audit import audit
@@ -53,10 +54,12 @@ class Making:
     Attributes:
         path: the file. Its card lies beside it, and so does the run that was recorded, for other sets of the recipe.
         cfg: how.
+        where: the section that says it, for errors.
     """
 
     path: Path
     cfg: MadeFromConfig
+    where: str = "data"
 
     def make(self, quiet: bool = False) -> Path:
         """Train, record and write a card, unless the file is there → the file.
@@ -88,7 +91,9 @@ class Making:
         exp = load([cfg.recipe], [seed])
         if exp.data is not None:
             said = f"{cfg.recipe} learns from data itself, and steps no environment that could be recorded"
-            raise ConfigError(said, "data.made_from.recipe", hint="name a recipe that learns from experience")
+            raise ConfigError(
+                said, f"{self.where}.made_from.recipe", hint="name a recipe that learns from experience"
+            )
         total = cfg.env_steps or exp.training.total_timesteps
         every = max(1, total // AGENTS)
         training = {
@@ -170,7 +175,7 @@ class Making:
             if not hasattr(buffer, "recent"):
                 said = f"{self.cfg.recipe} keeps no experience: its buffer holds one rollout"
                 raise ConfigError(
-                    said, "data.made_from.kind", hint="name an off-policy recipe, or another kind"
+                    said, f"{self.where}.made_from.kind", hint="name an off-policy recipe, or another kind"
                 )
             buffer.load_state_dict(checkpoint.load(last, only=("buffer",))[0]["buffer"])
             rows = buffer.recent(buffer.size + 1)
@@ -224,6 +229,18 @@ def making_of(exp: Experiment) -> Making | None:
     cfg = component("buffer", of_data(exp.data, exp.learner["type"]), "data")[1]
     how = getattr(cfg, "made_from", None)
     return None if how is None else Making(Path(cfg.path), how)
+
+
+def makings(exp: Experiment) -> list[Making]:
+    """The same of all data that a run learns from: its own, and that of its regularisers."""
+    own = making_of(exp)
+    found = [] if own is None else [own]
+    for index, section in enumerate(regularizers(exp)):
+        where = join(REGULARIZERS, index)
+        data = getattr(component("regularizer", section, where)[1], "data", None)
+        if (how := getattr(data, "made_from", None)) is not None:
+            found.append(Making(Path(data.path), how, join(where, "data")))  # type: ignore[union-attr]
+    return found
 
 
 def pieces(rows: Batch, action: Tree) -> Iterator[Episode]:

@@ -256,11 +256,11 @@ def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
 
 
 def ensure_data(exp: Experiment, quiet: bool = False) -> None:
-    """Make the data of a run, where its config says how (`data.made_from`) and the file is not there."""
-    from uniarena.run.making import making_of  # which trains, too
+    """Make the data of a run, where its config says how (`made_from`) and the file is not there."""
+    from uniarena.run.making import makings  # which trains, too
 
-    if (wanted := making_of(exp)) is not None:
-        with exp.locating():
+    with exp.locating():
+        for wanted in makings(exp):
             wanted.make(quiet)
 
 

@@ -89,7 +89,7 @@ class NaturalStep:
             return masked_mean(before.kl(loss.out(batch).dist), batch.get("valid"))
 
         def value() -> Tensor:
-            total: Tensor = loss.policy(loss.out(batch).dist, batch)[0]
+            total: Tensor = self.learner.minimize.loss_fn(batch)[0]
             return total
 
         return TrustRegion(kl, value, cfg.target_kl, cfg.cg_steps, cfg.cg_damping, cfg.line_search_steps)
