@@ -95,8 +95,8 @@ def latent_divergence(mean: Tensor, log_std: Tensor) -> Tensor:
 def large_margin_loss(q: Tensor, action: Tensor, margin: float, mask: Tensor | None = None) -> Tensor:
     """max_a [Q(s, a) + margin·1(a ≠ a_E)] − Q(s, a_E) of the demonstrated action a_E, `[N, A]` and `[N]` → `[N]`.
 
-    Hester et al. 2018 (arXiv:1704.03732), the supervised loss J_E, with a margin of 0.8: it is 0 once every other action
-    is worth that much less. Actions that `mask [N, A]` forbids do not count, unless they were demonstrated.
+    Hester et al. 2018 (arXiv:1704.03732), the supervised loss J_E, with a margin of 0.8: 0 once every other action is
+    worth that much less. Actions that `mask [N, A]` forbids do not count, unless they were demonstrated.
     """
     place = action.long().unsqueeze(-1)
     above = (q + margin).scatter(-1, place, q.gather(-1, place))

@@ -92,7 +92,7 @@ class PolicyConstraint(Regularizer):
         if greedy or not _alike(dist, other):
             kinds = f"{type(other).__name__}{' of one action' if greedy else ''}, and here it is"
             raise ConfigError(
-                f"the policy of {self.cfg.to} is a {kinds} a {type(dist).__name__}: this divergence is infinite.",
+                f"the policy of {self.cfg.to} is a {kinds} a {type(dist).__name__}: there is no such divergence.",
                 path=f"{setting.where}.{'direction' if greedy else 'to'}",
                 hint="write direction: forward."
                 if greedy
