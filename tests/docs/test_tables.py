@@ -39,6 +39,10 @@ def undocumented(config: Any, page: str) -> list[str]:
         ("learners.md", PolicyGradientConfig),
         ("agents.md", PolicyConfig),
         *[("agents.md", registry.lookup("bonus", name).Config) for name in registry.BUILT_IN["bonus"]],
+        *[
+            ("learners.md", registry.lookup("regularizer", n).Config)
+            for n in registry.BUILT_IN["regularizer"]
+        ],
         ("agents.md", EncoderConfig),
         *[("memory.md", registry.lookup("memory", n).Config) for n in registry.BUILT_IN["memory"]],
         *[("replay.md", registry.lookup("buffer", n).Config) for n in ("replay", "prioritized", "sequence")],
