@@ -66,11 +66,9 @@ class Agent:
         self.explorer = self._build_explorer(spec["explorer"])
         self.buffer = self._build_buffer(spec["buffer"], env)
         self.bonuses = self._build_bonuses(self.streams)
-        scale = spec["normalize_reward"]
-        gamma = declared(self.learner.cfg, "gamma")
-        self.reward_scaler = (
-            None if scale is None else RewardScaler(spec["columns"], **{"gamma": gamma, **scale})
-        )
+        gamma, scale = declared(self.learner.cfg, "gamma"), spec["normalize_reward"]
+        options = None if scale is None else {"gamma": gamma, **scale}
+        self.reward_scaler = None if options is None else RewardScaler(spec["columns"], **options)
         self._actor: Actor | None = None
         self._progress = 0.0
         fit_to_data(self.buffer, self.normalizer, self.reward_scaler)
@@ -91,7 +89,7 @@ class Agent:
         """An agent for the spaces of `env`.
 
         Args:
-            learner: registered name, class, or the YAML section `learner` as a mapping.
+            learner: registered name, class, or the YAML section `learner` as a mapping, `regularizers` too.
             policy, value: the sections `agent.policy` and `agent.value`; value inherits what it does not set.
             parts: further sections of `agent`: `explorer`, `buffer`, `memory`, `intrinsic`.
             device: where the networks live.

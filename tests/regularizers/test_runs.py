@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+import torch
 import yaml
 
 import uniarena
@@ -18,7 +19,7 @@ from uniarena import Agent, ConfigError, assembly
 from uniarena.config import as_mapping, component, config, dump, load
 from uniarena.config.assembly import regularizers
 from uniarena.data import DataError
-from uniarena.learners.regularizers.base import Regularizer, Weight
+from uniarena.learners.regularizers.base import Regularizer, Weight, digest
 from uniarena.run.compare import filled
 from uniarena.run.making import makings
 
@@ -125,6 +126,28 @@ def test_other_data_and_another_teacher_are_told_at_a_resume(demos: dict[str, st
         assert caught.value.path == "learner.regularizers.0.to"
     finally:
         env.close()
+
+
+def test_fingerprints_are_of_names_shapes_and_bits() -> None:
+    tensors = {"count": torch.tensor(2.0), "weight": torch.ones(2, 2), "on": torch.tensor(True)}
+    assert digest(tensors) == digest(dict(reversed(tensors.items())))
+    others = [{"weight": torch.ones(4)}, {"count": torch.tensor(3.0)}, {"count": torch.tensor(2.0).double()}]
+    assert len({digest(tensors | other) for other in others} | {digest(tensors)}) == 4
+
+
+def test_a_term_may_come_and_its_weight_change_at_a_resume(demos: dict[str, str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    uniarena.train(tree("ppo", DISCRETE, [], 64), run_dir=run, quiet=True)
+    line = (
+        f"learner.regularizers=[{{type: behavior_cloning, data: {{path: {demos[DISCRETE]}}}, weight: 0.5}}]"
+    )
+    longer = tmp_path / "longer"
+    uniarena.resume(run, [line, "training.total_timesteps=128"], as_new=longer, quiet=True)
+    assert last_row(longer)["regularizer/behavior_cloning_weight"] == 0.5
+    last = tmp_path / "last"
+    changed = ["learner.regularizers.0.weight=0.25", "training.total_timesteps=192"]
+    uniarena.resume(longer, changed, as_new=last, quiet=True)
+    assert last_row(last)["regularizer/behavior_cloning_weight"] == 0.25
 
 
 # -- the config ------------------------------------------------------------------------------------------------
