@@ -163,9 +163,9 @@ CASES = [
     (
         "stages: [pretrain, finetune]",
         3,
-        "stages",
-        "several stages comes with a later version",
-        "leave it out",
+        "stages.0",
+        "expected a map with a name and sections, got 'pretrain'",
+        "write {name: …}",
     ),
     (
         "wandb: {project: x}",
