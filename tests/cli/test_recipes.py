@@ -10,7 +10,7 @@ from benchmarks import datasets
 from uniarena import assembly
 from uniarena.config import Experiment, dump, load, parse, recipes
 from uniarena.data.config import MadeFromConfig
-from uniarena.run.making import making_of
+from uniarena.run.making import makings
 
 HIDDEN, MIXED = "velocity-hidden-", "-mixed"
 NEEDS = {"lunarlander": "box2d", "bipedalwalker": "box2d", "halfcheetah": "mujoco", "minatar": "minatar"}
@@ -54,7 +54,7 @@ def test_a_recipe_is_canonical_and_says_what_it_does(name: str) -> None:
 def test_a_recipe_from_data_makes_what_benchmarks_make(name: str) -> None:
     """So that it does not matter which of the two is there first."""
     exp = load(name)
-    making = making_of(exp)
+    (making,) = makings(exp)
     assert making is not None
     task = name.partition("/")[2].removesuffix(MIXED)
     of, episodes = datasets.TASKS[task]

@@ -12,6 +12,7 @@ from typing import Any
 
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import meant
 from uniarena.config import (
     Experiment,
     Section,
@@ -37,6 +38,12 @@ Pair = tuple[Any, Any]
 def filled(exp: Experiment) -> dict[str, Any]:
     """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
     tree = to_mapping(exp)
+    if exp.stages:
+        wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
+        return {
+            "experiment": tree["experiment"],
+            "stages": [_without(whole, "experiment") for whole in wholes],
+        }
     brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
     terms = tree["learner"].get("regularizers") or []
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
@@ -60,6 +67,10 @@ def filled(exp: Experiment) -> dict[str, Any]:
         bonuses = [_with_defaults("bonus", section, told) for section, told in pairs]
         agent["intrinsic"] = bonuses if len(bonuses) > 1 else bonuses[0]
     return tree
+
+
+def _without(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in tree.items() if name != key}
 
 
 def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,6 +217,7 @@ class _Account:
 
     @classmethod
     def of(cls, path: Path) -> _Account:
+        path = meant(path)
         if (path / CONFIG).is_file():
             tree = saved_config(path)
             record, changes = provenance.read_record(path), saved_changes(path)
