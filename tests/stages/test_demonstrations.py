@@ -26,7 +26,7 @@ from uniarena.config import ConfigError, load
 from uniarena.data import DataError
 from uniarena.optim import ScheduleConfig
 from uniarena.run import resume
-from uniarena.run.making import makings_of
+from uniarena.run.making import makings
 
 OBS, ACT = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-2.0, 2.0, (1,), np.float32)
 SPEC = BufferSpec(OBS, ACT, batch_size=8, action_space=ACT)
@@ -216,5 +216,5 @@ def test_what_is_wrong_with_them_is_told(data: Path, tmp_path: Path) -> None:
 def test_they_are_made_where_they_are_not_there(tmp_path: Path) -> None:
     made = {"path": "x/mixed.npz", "made_from": {"recipe": "sac/pendulum"}}
     settings = config(tmp_path, {"type": "sac"}, demonstrations=made)
-    (making,) = makings_of(load(settings))
+    (making,) = makings(load(settings))
     assert (making.path, making.cfg.recipe) == (Path("x/mixed.npz"), "sac/pendulum")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults import killing
 from tests.offline.test_regime import recording
 from tests.resume.runs import KILLED, command, ended, hurry, run_command, start
 from tests.stages.runs import config, rows_of, unlike
@@ -161,3 +163,29 @@ def test_changes_hold_for_what_is_not_complete(data: Path, tmp_path: Path) -> No
     assert [stage.env_steps for stage in longer.stages] == [0, 80]
     with pytest.raises(NothingToDo):
         resume(run, ["learner.learning_rate=1e-3"], quiet=True)
+
+
+@pytest.fixture(scope="module")
+def counted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run in a process of its own, and how many functions were called from the end of a stage on: as far as the
+    next one begins to learn, and to the end of the last.
+    """
+    folder = tmp_path_factory.mktemp("counted") / "run"
+    file = folder.with_suffix(".counted.json")
+    assert killing.job(config(data, type="prioritized"), folder, counted=file) == (0, "")
+    return folder, int(json.loads(file.read_text(encoding="utf-8"))["end"]["events"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_killed_anywhere_between_two_stages(
+    number: int, counted: tuple[Path, int], data: Path, tmp_path: Path
+) -> None:
+    reference, events = counted
+    settings, run = config(data, type="prioritized"), tmp_path / "run"
+    moment = killing.Moment("end", event=random.Random(number).randrange(events))
+    code, where = killing.job(settings, run, moment)
+    assert code == KILLED, moment
+    print(f"{moment}, calling {where}")
+    assert killing.job(settings, run)[0] in (0, 3)
+    assert unlike(reference, run) == [], (moment, where)

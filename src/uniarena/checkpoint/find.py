@@ -32,8 +32,13 @@ def meant(folder: Path | str) -> Path:
     """The run that a folder means: of one in stages the last that has a checkpoint, or the first; else itself."""
     folder = Path(folder)
     found = stages_in(folder)
-    saved = [path for path in found if any((path / "checkpoints").glob("*/manifest.json"))]
+    saved = [path for path in found if has_saved(path)]
     return saved[-1] if saved else found[0] if found else folder
+
+
+def has_saved(run: Path) -> bool:
+    """Whether a run has written a checkpoint; it may be damaged since."""
+    return any((path / MANIFEST).is_file() for path in _candidates(run / "checkpoints"))
 
 
 def whole_of(run: Path) -> Path:

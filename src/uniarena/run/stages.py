@@ -16,7 +16,7 @@ from typing import Any
 
 from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
-from uniarena.checkpoint.find import STAGES, stages_in
+from uniarena.checkpoint.find import STAGES, has_saved, stages_in
 from uniarena.config import ConfigError, Experiment, dump, load
 from uniarena.config.read import read as read_config
 from uniarena.config.schema import InitFromConfig, Stage
@@ -52,7 +52,7 @@ def train_stages(
     for part in exp.parts:
         ensure_data(part, quiet)
         with part.locating():
-            for cfg in data_of(part):  # what is not there or damaged is told now, and not after hours
+            for _, cfg in data_of(part):  # what is not there or damaged is told now, and not after hours
                 load_data(cfg, lazy=True)
     folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
     with ended_early(), checkpoint.locked(folder):
@@ -136,7 +136,7 @@ class _Whole:
         return self.folder / f"{index + 1}-{self.exp.stages[index].name}"
 
     def _begun(self, index: int) -> bool:
-        return any((self._place(index) / CHECKPOINTS).glob("*/manifest.json"))
+        return has_saved(self._place(index))
 
     def _wanted(self, index: int) -> bool:
         """Whether a stage that may be complete is to go on with changes: the last one, or one that is named."""
