@@ -349,9 +349,7 @@ class Agent:
 
     def save(self, path: str | Path) -> Path:
         """Write the agent alone (no environment, no counters) as a checkpoint folder that `Agent.load` reads."""
-        folder = Path(path)
-        checkpoint.save(folder, {"agent": self.state_dict()}, {"agent": self.spec, "kind": "agent"})
-        return folder
+        return checkpoint.save(path, {"agent": self.state_dict()}, {"agent": self.spec, "kind": "agent"})
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None, trust: bool = False) -> Agent:

@@ -124,15 +124,18 @@ def _continues(agent: Agent, saved: Mapping[str, Any], before: Mapping[str, Any]
 
 
 def _go_on(agent: Agent, saved: Mapping[str, Any]) -> None:
-    """The learner's whole state, but for what the configuration says anew: settings of optimisers, learning rates that
-    follow what is measured, and factors that callbacks put on them.
+    """The learner's whole state, but for what the configuration says anew: regularisers, settings of optimisers, learning
+    rates that follow what is measured, and factors that callbacks put on them.
     """
     learner = agent.learner
     fresh = {
         name: ([{k: g[k] for k in _SETTINGS if k in g} for g in optimizer.groups], optimizer.memory)
         for name, optimizer in learner.optimizers.items()
     }
-    learner.load_state_dict(saved["learner"])
+    extra = {
+        name: value for name, value in saved["learner"]["_extra_state"].items() if name != "regularizers"
+    }
+    learner.load_state_dict({**saved["learner"], "_extra_state": extra})
     for name, (groups, memory) in fresh.items():
         optimizer = learner.optimizers[name]
         for group, own in zip(optimizer.groups, groups, strict=True):

@@ -228,8 +228,8 @@ class Trained:
 
 
 def data_of(exp: Experiment) -> list[tuple[str, DatasetConfig]]:
-    """Which data a run learns from: its own, demonstrations, that of its regularisers; each with its config path. None of
-    buffers of your own.
+    """Which data a run learns from: its own, demonstrations, that of its regularisers; each with its config path. Buffers
+    of your own are left out.
 
     Raises:
         ConfigError: a section of data is wrong.
@@ -243,7 +243,9 @@ def data_of(exp: Experiment) -> list[tuple[str, DatasetConfig]]:
         found.append((where, parse(DemonstrationsConfig, shown, where)))
     for index, section in enumerate(regularizers(exp)):
         where = join(REGULARIZERS, index)
-        found.append((join(where, "data"), getattr(component("regularizer", section, where)[1], "data", None)))
+        found.append(
+            (join(where, "data"), getattr(component("regularizer", section, where)[1], "data", None))
+        )
     return [(where, cfg) for where, cfg in found if isinstance(cfg, DatasetConfig)]
 
 
