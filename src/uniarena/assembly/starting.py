@@ -124,8 +124,8 @@ def _continues(agent: Agent, saved: Mapping[str, Any], before: Mapping[str, Any]
 
 
 def _go_on(agent: Agent, saved: Mapping[str, Any]) -> None:
-    """The learner's whole state, but for what the configuration says anew: regularisers, settings of optimisers, learning
-    rates that follow what is measured, and factors that callbacks put on them.
+    """The learner's whole state, but for what the configuration says anew: regularisers, settings of optimisers,
+    learning rates that follow what is measured, and factors that callbacks put on them.
     """
     learner = agent.learner
     fresh = {

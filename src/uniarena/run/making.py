@@ -228,8 +228,8 @@ class Trained:
 
 
 def data_of(exp: Experiment) -> list[tuple[str, DatasetConfig]]:
-    """Which data a run learns from: its own, demonstrations, that of its regularisers; each with its config path. Buffers
-    of your own are left out.
+    """Which data a run learns from: its own, demonstrations, that of its regularisers; each with its config path.
+    Buffers of your own are left out.
 
     Raises:
         ConfigError: a section of data is wrong.
