@@ -40,10 +40,9 @@ def filled(exp: Experiment) -> dict[str, Any]:
     tree = to_mapping(exp)
     if exp.stages:
         wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
-        return {
-            "experiment": tree["experiment"],
-            "stages": [_without(whole, "experiment") for whole in wholes],
-        }
+        shared = {name: wholes[0][name] for name in ("experiment", "distributed") if name in wholes[0]}
+        own = [{name: value for name, value in whole.items() if name not in shared} for whole in wholes]
+        return {**shared, "stages": own}
     brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
     terms = tree["learner"].get("regularizers") or []
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
@@ -67,10 +66,6 @@ def filled(exp: Experiment) -> dict[str, Any]:
         bonuses = [_with_defaults("bonus", section, told) for section, told in pairs]
         agent["intrinsic"] = bonuses if len(bonuses) > 1 else bonuses[0]
     return tree
-
-
-def _without(tree: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in tree.items() if name != key}
 
 
 def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
