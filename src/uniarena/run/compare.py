@@ -40,7 +40,9 @@ def filled(exp: Experiment) -> dict[str, Any]:
     tree = to_mapping(exp)
     if exp.stages:
         wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
-        shared = {name: wholes[0][name] for name in ("experiment", "distributed") if name in wholes[0]}
+        shared: dict[str, Any] = {}
+        for name in ("experiment", "distributed"):
+            shared |= {name: wholes[0][name]} if name in wholes[0] else {}
         own = [{name: value for name, value in whole.items() if name not in shared} for whole in wholes]
         return {**shared, "stages": own}
     brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
