@@ -49,8 +49,8 @@ def test_the_agent_goes_on_where_the_learner_is_the_same(whole: Path) -> None:
 
 
 PAIRS = {
-    ("bc", "sac"): "model.policy are taken over; of model.policy.network",
-    ("bc", "ppo"): "model.policy is taken over; model.value begins anew",
+    ("bc", "sac"): "model.policy is taken over; of model.policy.network",
+    ("bc", "ppo"): "the rows of the means; model.value_net, model.policy.head.log_std begin anew",
     ("iql", "sac"): "model.policy, model.q, target are taken over",
     ("cql", "sac"): "model.policy, model.q, target, temperature are taken over",
     ("td3_bc", "td3"): "model.policy, model.q, policy_target, q_target are taken over",
@@ -66,7 +66,9 @@ def test_another_learner_takes_over_what_fits(
         settings["agent"]["policy"] |= {"distribution": "squashed_gaussian", "activation": "tanh"}
     train(settings, run_dir=tmp_path / "run", quiet=True)
     log = said(tmp_path / "run" / "2-finetune")
-    assert "the agent starts from" in log and "does not act as the earlier one" not in log, log
+    assert (
+        PAIRS[pair] in log and "the agent starts from" in log and "does not act as the earlier one" not in log
+    ), log
 
 
 def test_a_policy_that_is_read_otherwise_is_told(data: Path, tmp_path: Path) -> None:

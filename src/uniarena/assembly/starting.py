@@ -174,7 +174,12 @@ def _take_over(agent: Agent, saved: Mapping[str, Any]) -> str:
     if means:
         parts.append(f"of {_named(means, 9)} the rows of the means")
     if anew:
-        parts.append(f"{_named(anew)} begin{'s' if len(_groups(anew)) == 1 else ''} anew")
+        whole = set(_groups(anew)) - set(_groups(taken | means))
+        rest = {
+            name for name in anew if not set(_groups([name])) <= whole
+        }  # of parts that are taken over but for them
+        named = [*sorted(whole), *sorted(rest)]
+        parts.append(f"{', '.join(named)} begin{'s' if len(named) == 1 else ''} anew")
     return "; ".join(parts)
 
 
