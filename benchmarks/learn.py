@@ -23,6 +23,7 @@ import numpy as np
 
 import uniarena
 from uniarena.analysis.statistics import iqm
+from uniarena.run import Result
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -42,26 +43,37 @@ def machine() -> str:
 
 
 def measure(recipe: str, seed: int, overrides: list[str]) -> dict:
-    """Train and evaluate one seed in a scratch folder."""
+    """Train and evaluate one seed in a scratch folder; of a run in stages the agent that each ended with."""
     scratch = Path(tempfile.mkdtemp())
     try:
         result = uniarena.train(
             recipe, [f"experiment.seed={seed}", *overrides], run_dir=scratch / "run", quiet=True
         )
-        last = scratch / "run" / "checkpoints" / str(result.env_steps or result.updates)
-        score = uniarena.evaluate(last, EPISODES, seed=10_000 + seed, trust=True)  # it was made here
-        returns = curve_of(scratch / "run") if result.env_steps else None  # from data nobody plays on the way
+        parts = [scored(part, seed) for part in result.stages or (result,)]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return {
+    row = {
         "recipe": recipe,
         "overrides": overrides,
         "seed": seed,
-        **({"env_steps": result.env_steps} if result.env_steps else {"updates": result.updates}),
+        **parts[-1],
         "wall_s": round(result.wall_s, 1),
         "machine": machine(),
+    }
+    if result.stages:  # the last one's figures are those of the run
+        names = [part.run.name.partition("-")[2] for part in result.stages]
+        row["stages"] = [{"name": name, **part} for name, part in zip(names, parts, strict=True)]
+    return row
+
+
+def scored(result: Result, seed: int) -> dict:
+    """Length, evaluation and curve of a run that is over."""
+    last = result.run / "checkpoints" / str(result.env_steps or result.updates)
+    score = uniarena.evaluate(last, EPISODES, seed=10_000 + seed, trust=True)  # it was made here
+    return {
+        **({"env_steps": result.env_steps} if result.env_steps else {"updates": result.updates}),
         "eval": score.to_json(),
-        **({} if returns is None else {"curve": returns}),
+        **({"curve": curve_of(result.run)} if result.env_steps else {}),  # from data nobody plays on the way
     }
 
 
@@ -121,10 +133,9 @@ def main() -> None:
     for seed in args.seeds:
         row = measure(args.recipe, seed, args.overrides)
         (folder / f"seed-{seed}.json").write_text(render(row))
-        print(
-            f"{args.recipe} seed {seed}: {row['eval']['return_mean']:.1f} in {row['wall_s']:.0f} s",
-            flush=True,
-        )
+        parts = [f"{part['name']} {part['eval']['return_mean']:.1f}" for part in row.get("stages", ())]
+        told = ", ".join(parts) or f"{row['eval']['return_mean']:.1f}"
+        print(f"{args.recipe} seed {seed}: {told} in {row['wall_s']:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

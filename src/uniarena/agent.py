@@ -12,6 +12,7 @@ from torch import Tensor
 
 from uniarena import checkpoint
 from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
+from uniarena.buffers.demonstrations import with_demonstrations
 from uniarena.buffers.frames import find_stacks
 from uniarena.buffers.her import goal_reward_of
 from uniarena.buffers.rollout import RolloutBuffer, RolloutBufferConfig, refuse_other_regime
@@ -195,7 +196,7 @@ class Agent:
             action_space=self.action_map.env_space,
             asked=self.learner.records,
         )
-        return kind(parse(kind.Config, fields, "agent.buffer"), spec)
+        return with_demonstrations(kind(parse(kind.Config, fields, "agent.buffer"), spec))
 
     def _build_bonuses(self, streams: Streams) -> list[Any]:
         found = []
@@ -348,9 +349,7 @@ class Agent:
 
     def save(self, path: str | Path) -> Path:
         """Write the agent alone (no environment, no counters) as a checkpoint folder that `Agent.load` reads."""
-        folder = Path(path)
-        checkpoint.save(folder, {"agent": self.state_dict()}, {"agent": self.spec, "kind": "agent"})
-        return folder
+        return checkpoint.save(path, {"agent": self.state_dict()}, {"agent": self.spec, "kind": "agent"})
 
     @classmethod
     def load(cls, path: str | Path, device: str | None = None, trust: bool = False) -> Agent:

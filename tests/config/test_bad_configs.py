@@ -161,11 +161,11 @@ CASES = [
     ("agent: {world_model: {a: 1}}", 3, "agent.world_model", "come with a later version", "leave it out"),
     ("learner: {type: IPPO}", 3, "learner.type", "IPPO comes with a later version; this one has a2c, ", ""),
     (
-        "stages: [pretrain, finetune]",
+        "stages: [pretrain]",
         3,
-        "stages",
-        "several stages comes with a later version",
-        "leave it out",
+        "stages.0",
+        "expected a map with a name and sections, got 'pretrain'",
+        "write {name: …}",
     ),
     (
         "wandb: {project: x}",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import uniarena
+from uniarena.checkpoint.find import meant
 from uniarena.config import check_components, load
 from uniarena.run.training import read
 from uniarena.trainer import Trainer
@@ -24,8 +25,11 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     train, fit = uniarena.train, Trainer.fit
 
     def short_train(config: Any, overrides: Any = (), **options: Any) -> Any:
-        length = "total_timesteps" if read(config, overrides).data is None else "total_updates"
-        few = [f"training.{length}={STEPS}", "training.n_eval_episodes=1"]
+        exp = read(config, overrides)
+        few = ["training.n_eval_episodes=1"]
+        for k, part in enumerate(exp.parts):
+            length = "total_timesteps" if part.data is None else "total_updates"
+            few.append(f"{f'stages.{k}.' * bool(exp.stages)}training.{length}={STEPS}")
         return train(config, [*overrides, *few], **{**options, "quiet": True})
 
     monkeypatch.setattr(uniarena, "train", short_train)
@@ -61,7 +65,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, scratch: Path):
         run(page, block, names)
     trained = sum("uniarena.train(" in b.text or b.file.endswith(".yaml") for b in found)
     assert trained or page not in (READMES[0], OWN)
-    figures = list((scratch / "runs").glob("*/metrics.jsonl"))  # and what is trained there is really trained
+    figures = [meant(run) / "metrics.jsonl" for run in (scratch / "runs").glob("*")]  # really trained
     assert len(figures) == trained and all(file.stat().st_size for file in figures)
 
 

@@ -15,6 +15,7 @@ from examples import (
     curriculum,
     long_chain,
     neighbours,
+    offline_to_online,
     own_callback,
     own_environment,
     own_learner,
@@ -46,6 +47,14 @@ def test_hindsight_solves_what_chance_does_not(capsys: pytest.CaptureFixture[str
     torch.set_num_threads(1)
     with_hindsight, without = bit_flip.main(4_000, bits=8)
     assert with_hindsight > without + 1.0 and "8 bits, without" in capsys.readouterr().out
+
+
+def test_an_agent_from_data_goes_on_online(capsys: pytest.CaptureFixture[str]):
+    torch.set_num_threads(1)
+    returns = offline_to_online.main(60, 200, episodes=2)
+    assert list(returns) == ["data", "offline", "online"] and returns["data"] == pytest.approx(-786, abs=5)
+    assert -2_000 < returns["online"] < 0 and returns["online"] != returns["offline"]
+    assert "online: mean return" in capsys.readouterr().out
 
 
 def test_a_graph_encoder_hears_what_an_mlp_does_not(capsys: pytest.CaptureFixture[str]):

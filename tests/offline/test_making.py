@@ -19,7 +19,7 @@ from uniarena.config import ConfigError, load, parse
 from uniarena.data import load as load_data
 from uniarena.data.config import MadeFromConfig
 from uniarena.run import making
-from uniarena.run.making import Making, Trained, making_of, pieces
+from uniarena.run.making import Making, Trained, makings, pieces
 
 SHORT = {
     "environment": {"id": "Pendulum-v1", "max_episode_steps": 20},
@@ -219,5 +219,5 @@ def test_what_cannot_be_made(
 
 def test_data_without_a_recipe_is_not_made() -> None:
     plain = {"environment": {"id": "Pendulum-v1"}, "learner": {"type": "bc"}, "data": "some.npz"}
-    assert making_of(load(plain)) is None
-    assert making_of(load([plain, {"data": None, "learner": {"type": "sac"}}])) is None
+    assert makings(load(plain)) == []
+    assert makings(load([plain, {"data": None, "learner": {"type": "sac"}}])) == []

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.assembly.environment import build_env, cannot_be_made, from_reset, refuse_undrawn
+from uniarena.assembly.stages import check_stages
+from uniarena.assembly.starting import init_from
 from uniarena.batch import tree_leaves
-from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
 from uniarena.config.assembly import REGULARIZERS, of_data, regularizers
 from uniarena.config.errors import Faults
@@ -27,7 +27,6 @@ from uniarena.envs.spaces import describe
 from uniarena.nets.encoders import large_inputs
 from uniarena.nets.tower import NetworkConfig
 from uniarena.optim import ScheduleConfig
-from uniarena.optim.targets import Target
 from uniarena.policies.policy import PolicyConfig
 from uniarena.registry import RegistryError, lookup
 from uniarena.trainer.callbacks.checkpoint import Checkpoint
@@ -48,8 +47,10 @@ def check(exp: Experiment) -> None:
     """Hold every section against the component that it names, before anything is built or written.
 
     Raises:
-        ConfigError: everything wrong with them, with file and line.
+        ConfigError: everything wrong with them, with file and line; of a run in stages, with any of them.
     """
+    if exp.stages:
+        return check_stages(exp, check)
     faults = Faults()
     with faults.gather():
         check_components(exp)
@@ -95,7 +96,7 @@ def _schedules(cfg: Any, path: str) -> Iterator[tuple[str, ScheduleConfig]]:
 
 
 def build_agent(exp: Experiment, env: Env) -> Agent:
-    """The agent of the run; `agent.init_from` starts it from the parameters of an earlier one."""
+    """The agent of the run; `agent.init_from` starts it as an earlier one."""
     section = exp.agent
     agent = Agent.assemble(
         env,
@@ -118,45 +119,6 @@ def build_agent(exp: Experiment, env: Env) -> Agent:
     if section.init_from:
         init_from(agent, section.init_from)
     return agent
-
-
-def init_from(agent: Agent, path: str) -> None:
-    """Take over networks and statistics of an earlier agent; optimisers, counters and buffers start fresh.
-
-    Only tensors are read: nothing that the checkpoint names is imported.
-
-    Raises:
-        ConfigError: nothing whole is there, or it does not fit this agent.
-    """
-    where = "agent.init_from"
-    try:
-        state, _ = checkpoint.load(checkpoint.locate(path), only=("agent",))
-    except CheckpointError as error:
-        raise ConfigError(
-            f"nothing to start from: {error}", where, hint="give a run's or a checkpoint's folder."
-        ) from None
-    saved = state["agent"]
-    model = {
-        key.removeprefix("model."): value
-        for key, value in saved["learner"].items()
-        if key.startswith("model.")
-    }
-    try:
-        agent.model.load_state_dict(model)
-    except RuntimeError as error:
-        reasons = [line.strip() for line in str(error).splitlines()[1:4]]
-        raise ConfigError(
-            f"{path} does not fit this agent: " + "\n".join(reason[:200] for reason in reasons),
-            where,
-            hint="use the spaces, wrappers, agent.policy and agent.value of that run (its config.yaml shows them).",
-        ) from None
-    for module in agent.learner.modules():
-        if isinstance(module, Target):
-            module.reset()
-    if agent.reward_scaler is not None and saved["reward_scaler"] is not None:
-        own = agent.reward_scaler.state_dict()
-        kept = {key: value for key, value in saved["reward_scaler"].items() if key.startswith("moments.")}
-        agent.reward_scaler.load_state_dict({**own, **kept})
 
 
 def choose_device(wanted: str) -> str:
@@ -223,6 +185,11 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
             notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
     starts = getattr(schedule, "learning_starts", 0)
+    if starts and getattr(exp.agent.init_from, "take", "") == "all":
+        notices.append(
+            f"learner.learning_starts={starts:,}: as many env steps are random actions, though the agent starts as an "
+            "earlier one; learner.learning_starts=0 lets it act from the first"
+        )
     if starts >= total:
         notices.append(
             f"learner.learning_starts={starts:,} is as long as the run ({total:,}): nothing will be learned"

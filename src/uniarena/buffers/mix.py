@@ -50,7 +50,8 @@ class MixedReplay:
         """N transitions, the parts of the buffers one after the other; the part of an empty buffer goes to the others.
 
         Returns:
-            the fields that all samples share, and `source` `[N]` int64, which buffer a row is from.
+            the fields that all samples share, and `source` int64, which buffer a row is from; `[N]`, or of sequences
+            `[T, N]`.
 
         Raises:
             RuntimeError: there is nothing to sample.
@@ -59,10 +60,11 @@ class MixedReplay:
         for source, rows in enumerate(self._parts(size or self.spec.batch_size)):
             if rows:
                 batch = self.buffers[source].sample(generator, rows)
-                mark = torch.full((rows,), source, dtype=torch.int64, device=batch["index"].device)
+                mark = torch.full_like(batch["index"], source)
                 parts.append(batch.replace(index=batch["index"] * count + source, source=mark))
         shared = [name for name in parts[0] if all(name in part for part in parts)]
-        return Batch.cat([part.select(*shared) for part in parts])
+        along = len(parts[0].shape) - 1  # of sequences [T, N] the rows lie side by side
+        return Batch.cat([part.select(*shared) for part in parts], along)
 
     def _parts(self, size: int) -> list[int]:
         """How many rows come from each buffer; the largest remainders get what is left."""

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import Batch, Rollout, tree_map
+from uniarena.buffers.demonstrations import DemonstrationsConfig
 from uniarena.buffers.flags import OK, STOP, TERMINATED
 from uniarena.buffers.gather import Leaves, gather, known
 from uniarena.buffers.her import Goals, Hindsight, HindsightConfig
@@ -35,6 +36,7 @@ class ReplayConfig:
     frame_stack: bool = True  # store stacked frames once and rebuild the stacks when sampling
     memory_map: str | None = None  # folder for files that hold the rows, instead of RAM
     her: HindsightConfig | None = None  # relabel goals in hindsight; `{}` for the defaults
+    demonstrations: DemonstrationsConfig | None = None  # data that a share of each sample comes from
 
 
 class ReplayBuffer:

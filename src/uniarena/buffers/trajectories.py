@@ -17,10 +17,13 @@ class DatasetSequenceConfig(DatasetConfig):
     """Settings of `DatasetSequences`."""
 
     length: Annotated[int, Between(1)] = 20  # rows of a sequence
+    burn_in: Annotated[int, Between(0)] = 0  # rows before them, of the same episode, with weight 0
 
 
 class DatasetSequences(DatasetBuffer):
-    """`DatasetBuffer` whose samples are sequences; every row is as likely as any other to be the first."""
+    """`DatasetBuffer` whose samples are sequences; every row is as likely as any other to be the first behind the
+    burn-in.
+    """
 
     Config: type = DatasetSequenceConfig
     gives_sequences: ClassVar[bool] = True
@@ -29,21 +32,22 @@ class DatasetSequences(DatasetBuffer):
         """Sequences of one-step transitions, time first.
 
         Returns:
-            `[length, N]` of what single rows have, and truncated, is_first, valid (False: behind the end of the
-            episode, a copy of its last row); `weight` is 0 there.
+            `[burn_in + length, N]` of what single rows have, and truncated, is_first, valid (False: before the start or
+            behind the end of the episode, a copy of the nearest row); `weight` is 0 there, and in the burn-in.
         """
-        count, rows = size or self.spec.batch_size, self.dataset.rows
+        count, rows, cfg = size or self.spec.batch_size, self.dataset.rows, self.cfg
         anchors = torch.randint(len(self.dataset), (count,), generator=generator).numpy()
-        steps = np.arange(self.cfg.length)[:, None]  # type: ignore[attr-defined]
-        last = rows.starts[1:][self.dataset.episode_id[anchors]] - 1
-        index = np.minimum(anchors + steps, last)
-        flat, valid = index.ravel(), self._send((anchors + steps <= last).ravel())
+        steps = np.arange(-cfg.burn_in, cfg.length)[:, None]  # type: ignore[attr-defined]
+        episode = self.dataset.episode_id[anchors]
+        index = np.clip(anchors + steps, rows.starts[:-1][episode], rows.starts[1:][episode] - 1)
+        flat, there = index.ravel(), index == anchors + steps
+        valid = self._send(there.ravel())
         batch = self.at(flat)
         batch = batch.replace(
             truncated=self._send(rows.truncated[flat]),
             is_first=self._send(np.isin(flat, rows.starts[:-1])),
             valid=valid,
-            weight=batch.weight * valid,
+            weight=batch.weight * self._send((there & (steps >= 0)).ravel()),
         )
         shape = index.shape
         fields = {

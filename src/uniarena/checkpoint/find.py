@@ -16,6 +16,36 @@ from uniarena.checkpoint.reading import verify
 _log = logging.getLogger(__name__)
 
 
+STAGES = "stages.yaml"
+"""The configuration of a run in stages; beside it lies a folder `<number>-<name>` for each that has begun."""
+
+
+def stages_in(folder: Path) -> list[Path]:
+    """The folders of the stages that have begun, in order; none where a folder is not of a run in stages."""
+    if not (folder / STAGES).is_file():
+        return []
+    found = [path for path in folder.iterdir() if re.match(r"[0-9]+-", path.name) and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name.partition("-")[0]))
+
+
+def meant(folder: Path | str) -> Path:
+    """The run that a folder means: of one in stages the last that has a checkpoint, or the first; else itself."""
+    folder = Path(folder)
+    found = stages_in(folder)
+    saved = [path for path in found if has_saved(path)]
+    return saved[-1] if saved else found[0] if found else folder
+
+
+def has_saved(run: Path) -> bool:
+    """Whether a run has written a checkpoint; it may be damaged since."""
+    return any((path / MANIFEST).is_file() for path in _candidates(run / "checkpoints"))
+
+
+def whole_of(run: Path) -> Path:
+    """The folder by which a run is resumed: of a stage that of all stages, else its own."""
+    return run.parent if (run.parent / STAGES).is_file() else run
+
+
 def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
     """The most recently written whole checkpoint inside `folder`, and the broken ones passed over with the
     reason.
@@ -73,7 +103,7 @@ def locate(path: Path | str) -> Path:
     Raises:
         CheckpointError: nothing whole is there.
     """
-    path = Path(path)
+    path = meant(path)
     if (path / MANIFEST).exists():
         return path
     if not path.is_dir():

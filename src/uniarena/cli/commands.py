@@ -278,7 +278,7 @@ def check_config(config: Config, as_json: Json = False) -> Answer:
     from uniarena.analysis.doctor.hints import hints
 
     assembly.check(experiment)
-    found = hints(to_mapping(experiment))
+    found = [hint for part in experiment.parts for hint in hints(to_mapping(part))]
     lines = [*map(str, found), f"{len(found)} hints" if found else "no hints: nothing unusual"]
     return Answer({"hints": [hint.to_json() for hint in found]}, "\n".join(lines))
 

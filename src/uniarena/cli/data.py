@@ -122,7 +122,7 @@ def record(
 def _loaded(file: str, keys: Sequence[str], env: str | None) -> tuple[Any, int | None]:
     """The dataset, read in one walk, and the environment's time limit where that is known."""
     from uniarena.config import parse
-    from uniarena.config.load import merge
+    from uniarena.config.merging import merge
     from uniarena.config.read import read_override
     from uniarena.config.section import Section
     from uniarena.data import DataConfig, audit, load

@@ -93,6 +93,10 @@ def profile(
     from uniarena.config import load
 
     given = Path(what[0])
+    if given.is_dir():
+        from uniarena.checkpoint.find import meant
+
+        given = meant(given)
     is_run = (given / "config.yaml").is_file()
     if is_run:
         files, overrides = [str(given / "config.yaml")], what[1:]

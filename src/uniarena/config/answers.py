@@ -17,13 +17,9 @@ def _squashed(names: str) -> set[str]:
 
 
 _WANDB, _MLFLOW = "Weights & Biases logging comes", "MLflow logging comes"
-_STAGES = "training in several stages comes"
 
 # Key path → what is planned there.
 _LATER = {
-    "stages": _STAGES,
-    "stage": _STAGES,
-    "training.stages": _STAGES,
     "opponents": "self-play comes",
     "multi_agent": "multi-agent training comes",
     "environment.multi_agent": "multi-agent training comes",
@@ -69,10 +65,12 @@ _GROWING = (
     "write callbacks: [{type: adaptive_batch, base_batch: 256, max_batch: 4096}]",
 )
 _CURRICULUM = ("it is a callback", "write callbacks: [{type: curriculum, start: 0, end: 1}]")
+_STAGES = ("stages are a list at the top of a config", "write stages: [{name: …, training: {…}}, …]")
 _EXPLAINED: dict[str, dict[str, tuple[str, str]]] = {
-    "": {"curriculum": _CURRICULUM},
+    "": {"curriculum": _CURRICULUM, "stage": _STAGES},
     "training": {
         "curriculum": _CURRICULUM,
+        "stages": _STAGES,
         "epochs": (
             "it could be passes over a batch or turns of the loop",
             "write learner.n_epochs or training.total_timesteps",

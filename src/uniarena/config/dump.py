@@ -39,13 +39,15 @@ def to_mapping(experiment: Experiment) -> dict[str, Any]:
     """The same as plain, JSON-ready data."""
     hidden = environment_secrets()
     tree = {}
-    for name in SECTIONS:
+    for name in ("experiment",) if experiment.stages else SECTIONS:
         value = getattr(experiment, name)
         if dataclasses.is_dataclass(value):
             value = {
                 key: entry for key, entry in as_mapping(value).items() if not _is_empty_default(value, key)
             }
         tree[name] = _written(plain(value), hidden)
+    if experiment.stages:  # as they were given: what they share stays in one place
+        return tree | _written(plain(experiment.source.without("experiment")), hidden)
     if experiment.data is not None:
         tree["training"].pop("total_timesteps", None)  # it is counted in updates
     bonuses = tree["agent"].get("intrinsic", [])
@@ -118,9 +120,10 @@ def secrets_of(experiment: Experiment) -> list[str]:
         elif isinstance(value, str) and is_secret(key, value, set()):
             found.append(value)
 
-    for name in SECTIONS:
-        section = getattr(experiment, name)
-        visit(as_mapping(section) if dataclasses.is_dataclass(section) else section, name)
+    for part in experiment.parts:
+        for name in SECTIONS:
+            section = getattr(part, name)
+            visit(as_mapping(section) if dataclasses.is_dataclass(section) else section, name)
     return found
 
 

@@ -13,11 +13,13 @@ from uniarena.config.assembly import check_components, component
 from uniarena.config.canonical import canonical
 from uniarena.config.environments import is_multi_agent, renamed
 from uniarena.config.errors import ConfigError, Faults, listed
+from uniarena.config.merging import merge
 from uniarena.config.offline import check_clock
 from uniarena.config.parse import coerce, parse
 from uniarena.config.read import read, read_override
 from uniarena.config.schema import SECTIONS, EnvironmentConfig, Experiment
-from uniarena.config.section import REDACTED, Items, Patch, Section, find, join
+from uniarena.config.section import REDACTED, Items, Section, find, join
+from uniarena.config.stages import STAGES, Stages
 from uniarena.config.wording import given
 
 Source = str | Path | Mapping[str, Any]
@@ -36,7 +38,9 @@ def load(sources: Source | Sequence[Source], overrides: Sequence[str] = ()) -> E
     Raises:
         ConfigError: anything wrong with it, with path, file and line.
     """
-    merged, misspelt = _merged(sources, overrides)
+    merged, misspelt, stages = _merged(sources, overrides)
+    if stages.given:
+        return stages.build(merged, misspelt, _build)
     if misspelt.found:  # faults below such a section are told in the same round
         experiment = None
         with misspelt.gather():
@@ -56,65 +60,24 @@ def has_learner(sources: Source | Sequence[Source], overrides: Sequence[str] = (
     Raises:
         ConfigError: it cannot be read.
     """
-    merged, _ = _merged(sources, overrides)
-    return any(name in merged for name in ("learner", "agent", "data"))
+    merged, _, stages = _merged(sources, overrides)
+    return stages.given or any(name in merged for name in ("learner", "agent", "data"))
 
 
-def _merged(sources: Source | Sequence[Source], overrides: Sequence[str]) -> tuple[Section, Faults]:
-    """All sources and overrides as one canonical tree, and what is misspelt in it."""
+def _merged(sources: Source | Sequence[Source], overrides: Sequence[str]) -> tuple[Section, Faults, Stages]:
+    """All sources and overrides as one canonical tree, what is misspelt in it, and the stages beside it."""
     several = [sources] if isinstance(sources, str | Path | Mapping) else list(sources)
     if not several:
         raise ConfigError("no config given", hint="name a file or a recipe, such as ppo/cartpole")
-    merged, misspelt = Section(), Faults()
-    for tree in (*map(read, several), *map(read_override, overrides)):
+    merged, misspelt, stages = Section(), Faults(), Stages()
+    for index, tree in enumerate((*map(read, several), *map(read_override, overrides))):
         answers.refuse_hydra(tree, "", None)
-        merged = merge(merged, canonical(tree, merged, misspelt))
-    return merged, misspelt
-
-
-def merge(base: Section, new: Section, path: str = "") -> Section:
-    """Two canonical trees: maps join key by key, everything else is replaced by what came later."""
-    out = Section(base, base.location or new.location)
-    for key, value in new.items():
-        here, old = join(path, key), base.get(key)
-        if isinstance(value, Patch):
-            value = _patched(old, value, here)
-        elif isinstance(value, Section) and isinstance(old, Section) and not _replaces(old, value, here):
-            value = merge(old, value, here)
-        out.put(key, value, new.where(key))
-        if path == "training" and value is not None:  # the other unit of the same interval no longer counts
-            name, _, unit = key.partition("_")
-            out.pop(
-                {"interval": f"{name}_every_env_steps", "every_env_steps": f"{name}_interval"}.get(unit), None
-            )
-    return out
-
-
-def _patched(old: Any, patch: Patch, path: str) -> Items:
-    if not isinstance(old, list | tuple):
-        what = "not there" if old is None else given(old)
-        message = f"expected a list whose entries have numbers; it is {what}"
-        raise ConfigError(message, path, patch.location, f"give the whole list: {path}=[…]")
-    items = Items(old, old.lines if isinstance(old, Items) else ())
-    for index, value in patch.items():
-        if index >= len(items):
-            raise ConfigError(
-                f"there are {len(items)} entries, counted from 0", join(path, index), patch.location
-            )
-        before = items[index]
-        both = isinstance(before, Section) and isinstance(value, Section)
-        items[index] = merge(before, value, join(path, index)) if both else value
-        items.lines[index] = items.lines[index] if both else patch.location
-    return items
-
-
-def _replaces(old: Section, value: Section, path: str) -> bool:
-    """Whether a map takes the place of another as a whole. A schedule is one value, and its keys do not mix; neither do
-    those of two kinds of memory.
-    """
-    if path == "agent.memory":
-        return "type" in value and value["type"] != old.get("type")
-    return path.startswith("learner.") and path != "learner.optimizer" and "type" in value
+        own = canonical(tree.without(STAGES), merged, misspelt)
+        merged = merge(merged, own)
+        stages.take(tree, merged)
+        if index >= len(several):
+            stages.refuse_hidden(own)
+    return merged, misspelt, stages
 
 
 def _build(tree: Section) -> Experiment:

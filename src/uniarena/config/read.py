@@ -92,10 +92,8 @@ def _resolve(source: str) -> Path:
             )
         return path
     if path.is_dir():
-        config = next(
-            (path / name for name in ("config.yaml", "config.yml", "config.json") if (path / name).is_file()),
-            None,
-        )
+        names = ("config.yaml", "stages.yaml", "config.yml", "config.json")
+        config = next((path / name for name in names if (path / name).is_file()), None)
         hint = (
             f"to repeat that run: {config}; to go on with it: uniarena resume {source}"
             if config

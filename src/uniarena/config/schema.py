@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from uniarena.config.errors import ConfigError, Location
@@ -92,6 +92,17 @@ class SamplingConfig:
 
 
 @config
+class InitFromConfig:
+    """The agent that one starts as."""
+
+    path: str  # a run, or one of its checkpoints
+    take: Literal["networks", "all"] = (
+        "networks"  # networks and statistics, which must fit; all: of these, targets, explorer and, where the
+    )
+    # learner is the same, its optimisers and counts whatever fits, and a line says what did not
+
+
+@config
 class AgentConfig:
     """The parts of the agent beside its learner. Each section holds the keys of the component it names."""
 
@@ -101,7 +112,7 @@ class AgentConfig:
     intrinsic: tuple[Section, ...] = ()  # bonuses added to the reward, such as rnd
     buffer: Section | None = None  # by default the learner's
     memory: Section | None = None  # recurrent or attention memory of the networks; by default none
-    init_from: str | None = None  # a run or checkpoint whose networks the agent starts with
+    init_from: str | InitFromConfig | None = None  # a run or checkpoint whose networks the agent starts with
 
 
 @config
@@ -155,6 +166,7 @@ class Experiment:
 
     Attributes:
         data: which data to learn from: keys of the buffer `dataset`, or of another `type`; None: experience.
+        stages: of a run in several stages; the other attributes are those of the last one then.
         notices: what the user should be told before training starts, one sentence each.
         source: the merged map everything was read from, with the places of its keys.
     """
@@ -168,8 +180,19 @@ class Experiment:
     training: TrainingConfig = field(default_factory=TrainingConfig)
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     callbacks: tuple[Section, ...] = ()
+    stages: tuple[Stage, ...] = ()
     notices: tuple[str, ...] = field(default=(), compare=False)
     source: Section = field(default_factory=Section, compare=False, repr=False)
+
+    @property
+    def parts(self) -> tuple[Experiment, ...]:
+        """Its stages; itself where it has none."""
+        return tuple(stage.exp for stage in self.stages) or (self,)
+
+    def with_experiment(self, **changes: Any) -> Experiment:
+        """The same with other values in the section `experiment`, which all stages share."""
+        stages = tuple(replace(stage, exp=stage.exp.with_experiment(**changes)) for stage in self.stages)
+        return replace(self, experiment=replace(self.experiment, **changes), stages=stages)
 
     @property
     def total(self) -> int:
@@ -194,6 +217,21 @@ class Experiment:
             yield
         except ConfigError as error:
             raise error.located(self.locate) from error.__cause__
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run: an ordinary run, whose agent starts as that of the stage before.
+
+    Attributes:
+        name: as the config says.
+        exp: its configuration, the sections that all stages share included.
+        own: what the config says of this stage alone.
+    """
+
+    name: str
+    exp: Experiment
+    own: Section
 
 
 SECTIONS: Mapping[str, Any] = {

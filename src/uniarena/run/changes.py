@@ -20,7 +20,7 @@ from uniarena.trainer.trainer import Trainer
 _FREE = re.compile(
     r"training\.|distributed\.(backend|sync_period)|experiment\.(name|project|tags|notes|loggers)"
     r"|sampling\.timeout_s$|environment\.workers\.(timeout_s|on_fault|restarts|restart_window)$"
-    r"|learner\.|agent\.explorer\.|agent\.buffer\.(memory_map|beta|her\.)"
+    r"|learner\.|agent\.explorer\.|agent\.buffer\.(memory_map|beta|her\.|demonstrations\.ratio)"
     r"|agent\.intrinsic\.(\d+\.)?(reward_scale|update_proportion|update_period|batch_size)$|callbacks\.\d+\."
 )
 _PRECIOUS = (
@@ -28,7 +28,7 @@ _PRECIOUS = (
     (r"agent\.(policy|value|memory)", "the networks that have been trained are made of it"),
     (r"experiment\.seed$", "every random stream of the run comes from it"),
     (r"experiment\.run_dir$", "a run stays in its folder"),
-    (r"agent\.init_from$", "it is where the run started"),
+    (r"agent\.init_from", "it is where the run started"),
     (r"agent\.buffer", "the replay memory that was gathered is laid out by it"),
     (r"agent\.intrinsic", "the bonus that has been trained is made of it"),
     (r"agent\.explorer|learner\.type$", "its state is part of every checkpoint"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import meant
 from uniarena.config import (
     Experiment,
     Section,
@@ -37,6 +38,13 @@ Pair = tuple[Any, Any]
 def filled(exp: Experiment) -> dict[str, Any]:
     """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
     tree = to_mapping(exp)
+    if exp.stages:
+        wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
+        shared: dict[str, Any] = {}
+        for name in ("experiment", "distributed"):
+            shared |= {name: wholes[0][name]} if name in wholes[0] else {}
+        own = [{name: value for name, value in whole.items() if name not in shared} for whole in wholes]
+        return {**shared, "stages": own}
     brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
     terms = tree["learner"].get("regularizers") or []
     tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
@@ -206,6 +214,7 @@ class _Account:
 
     @classmethod
     def of(cls, path: Path) -> _Account:
+        path = meant(path)
         if (path / CONFIG).is_file():
             tree = saved_config(path)
             record, changes = provenance.read_record(path), saved_changes(path)

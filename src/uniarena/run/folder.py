@@ -13,6 +13,7 @@ from typing import Any
 
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import STAGES, meant
 from uniarena.config import ConfigError, Section
 from uniarena.config.read import read
 from uniarena.run.result import Result, figures
@@ -51,11 +52,12 @@ def owner(source: Path) -> Path:
 
 
 def run_folder(path: Path) -> Path:
-    """The path, if it is a run's folder.
+    """The path, if it is a run's folder; of a run in stages the folder of the last one.
 
     Raises:
         CheckpointError: it is something else; what, is said.
     """
+    path = meant(path)
     if (path / CONFIG).is_file():
         return path
     if not path.is_dir():
@@ -63,11 +65,16 @@ def run_folder(path: Path) -> Path:
     if (path / "manifest.json").is_file():
         way = "to start another run from it, add --as NEW; a run is resumed as a whole"
         raise CheckpointError(path, f"is one checkpoint; {way}: {owner(path)}")
-    if runs := sorted(path.glob(f"seed-*/{CONFIG}")):
+    if runs := seeds_in(path):
         raise CheckpointError(
             path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}"
         )
     raise CheckpointError(path, "is no run's folder: it holds no config.yaml.")
+
+
+def seeds_in(path: Path) -> list[Path]:
+    """Configurations of the runs in a folder of several seeds."""
+    return sorted([*path.glob(f"seed-*/{CONFIG}"), *path.glob(f"seed-*/{STAGES}")])
 
 
 def made(folder: Path) -> Path:

@@ -17,7 +17,9 @@ import numpy as np
 from uniarena import assembly, checkpoint
 from uniarena.agent import Agent
 from uniarena.batch import Batch, Tree, tree_map
-from uniarena.config import ConfigError, Experiment, component, load
+from uniarena.buffers.dataset import DatasetConfig
+from uniarena.buffers.demonstrations import DemonstrationsConfig
+from uniarena.config import ConfigError, Experiment, component, load, parse
 from uniarena.config.assembly import REGULARIZERS, of_data, regularizers
 from uniarena.config.section import join
 from uniarena.data import Episode, Recorder
@@ -89,6 +91,9 @@ class Making:
         """The recipe, so that agents of it are kept at equal distances, and not evaluated on the way."""
         cfg, seed = self.cfg, f"experiment.seed={self.cfg.seed}"
         exp = load([cfg.recipe], [seed])
+        if exp.stages:
+            said = f"{cfg.recipe} has several stages"
+            raise ConfigError(said, f"{self.where}.made_from.recipe", hint="name a recipe without stages")
         if exp.data is not None:
             said = f"{cfg.recipe} learns from data itself, and steps no environment that could be recorded"
             raise ConfigError(
@@ -222,25 +227,32 @@ class Trained:
         return min(self.agents, key=lambda path: abs(self.returns[path] - middle))
 
 
-def making_of(exp: Experiment) -> Making | None:
-    """How a run's data is made; None where its config does not say, or the run has none."""
-    if exp.data is None:
-        return None
-    cfg = component("buffer", of_data(exp.data, exp.learner["type"]), "data")[1]
-    how = getattr(cfg, "made_from", None)
-    return None if how is None else Making(Path(cfg.path), how)
+def data_of(exp: Experiment) -> list[tuple[str, DatasetConfig]]:
+    """Which data a run learns from: its own, demonstrations, that of its regularisers; each with its config path.
+    Buffers of your own are left out.
+
+    Raises:
+        ConfigError: a section of data is wrong.
+    """
+    found: list[tuple[str, Any]] = []
+    if exp.data is not None:
+        found.append(("data", component("buffer", of_data(exp.data, exp.learner["type"]), "data")[1]))
+    shown = exp.agent.buffer.get("demonstrations") if exp.agent.buffer else None
+    if shown is not None:
+        where = "agent.buffer.demonstrations"
+        found.append((where, parse(DemonstrationsConfig, shown, where)))
+    for index, section in enumerate(regularizers(exp)):
+        where = join(REGULARIZERS, index)
+        found.append(
+            (join(where, "data"), getattr(component("regularizer", section, where)[1], "data", None))
+        )
+    return [(where, cfg) for where, cfg in found if isinstance(cfg, DatasetConfig)]
 
 
 def makings(exp: Experiment) -> list[Making]:
-    """The same of all data that a run learns from: its own, and that of its regularisers."""
-    own = making_of(exp)
-    found = [] if own is None else [own]
-    for index, section in enumerate(regularizers(exp)):
-        where = join(REGULARIZERS, index)
-        data = getattr(component("regularizer", section, where)[1], "data", None)
-        if (how := getattr(data, "made_from", None)) is not None:
-            found.append(Making(Path(data.path), how, join(where, "data")))  # type: ignore[union-attr]
-    return found
+    """How the data of a run is made; none where its config does not say, or there is no data."""
+    ways = [(where, cfg, cfg.made_from) for where, cfg in data_of(exp)]
+    return [Making(Path(cfg.path), how, where) for where, cfg, how in ways if how is not None]
 
 
 def pieces(rows: Batch, action: Tree) -> Iterator[Episode]:

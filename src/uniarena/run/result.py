@@ -31,6 +31,8 @@ class Result:
         resumable: it was stopped before its end.
         trusting: loading it needs `trust`, since its configuration names classes by import path.
         updates: of the learner, over the run's whole life.
+        stages: of a run in stages the result of each that has begun; lengths and seconds here are then their sums, and
+            the evaluation is the last one's.
     """
 
     run: Path
@@ -42,6 +44,7 @@ class Result:
     resumable: bool = False
     trusting: bool = False
     updates: int = 0
+    stages: tuple[Result, ...] = ()
 
     @property
     def length(self) -> str:
@@ -57,6 +60,7 @@ class Result:
             "setup_s": round(self.setup_s, 3),
             "wall_s": round(self.wall_s, 3),
             "eval": None if self.eval is None else figures(self.eval),
+            **({"stages": [stage.to_json() for stage in self.stages]} if self.stages else {}),
         }
 
     def next_commands(self) -> list[str]:

@@ -12,7 +12,7 @@ from uniarena.agent import Agent
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, from_text, load
 from uniarena.config.section import REDACTED, find
-from uniarena.run.folder import owner
+from uniarena.run.folder import owner, seeds_in
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 
 VIDEOS = 3
@@ -86,13 +86,14 @@ def export(run: str | Path, target: str | Path | None = None, *, trust: bool = F
 
 
 def locate(run: str | Path) -> Path:
-    """The checkpoint that a path means: itself, or of a run's folder the best one, else the newest whole one.
+    """The checkpoint that a path means: itself, or of a run's folder the best one, else the newest whole one; of a run
+    in stages that of the last stage.
 
     Raises:
         CheckpointError: nothing whole is there.
     """
     path = Path(run)
-    if runs := sorted(path.glob("seed-*/config.yaml")):
+    if runs := seeds_in(path):
         raise CheckpointError(
             path, f"holds the runs of {len(runs)} seeds; name one of them, such as {runs[0].parent}"
         )

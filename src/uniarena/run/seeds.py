@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from uniarena import assembly, checkpoint, provenance
 from uniarena.analysis.statistics import summarize
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import stages_in
 from uniarena.config import ConfigError, Experiment, dump, from_text, load
 from uniarena.run.folder import CHECKPOINTS, CONFIG, SEEDS, clear_crashed, read_result
 from uniarena.run.result import Result, SeedsReport
@@ -101,7 +101,7 @@ def resume_seeds(path: str | Path, overrides: Sequence[str] = (), *, quiet: bool
         ended = read_result(run)
         if ended is not None and not ended.resumable and not changes:
             raise NothingToDo(f"{run} is complete")
-        if _has_checkpoint(run):
+        if _has_checkpoint(run) or stages_in(run):
             return resume(run, overrides, quiet=quiet)
         if run.is_dir():
             clear_crashed(run)
@@ -124,7 +124,7 @@ def _read_plan(folder: Path) -> tuple[list[int], str]:
 
 
 def _with_seed(exp: Experiment, seed: int) -> Experiment:
-    return replace(exp, experiment=replace(exp.experiment, seed=seed, run_dir=None))
+    return exp.with_experiment(seed=seed, run_dir=None)
 
 
 def _has_checkpoint(run: Path) -> bool:

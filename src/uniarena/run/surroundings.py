@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena import provenance
+from uniarena.checkpoint.find import whole_of
 from uniarena.envs import UniArenaNotice, WorkerError
 from uniarena.trainer.trainer import Trainer
 
@@ -34,16 +35,17 @@ def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
     steps = f"{trainer.counters.clock:,} {trainer.counters.units}"
     if isinstance(error, Exception) and _from_environment(error):
         error.add_note(f"To look at the environment alone: uniarena check-env {trainer.sampler.env.env_id}")
+    whole = whole_of(folder)
     saved = {path.parent.name for path in (folder / "checkpoints").glob("*/manifest.json")}
     if saved == {"0"}:
         error.add_note(
             f"The run stopped at {steps}, and nothing was learned yet: its only checkpoint is of the start. Once the "
-            f"fault is mended, begin again; uniarena resume {shlex.quote(str(folder))} does so with the same config"
+            f"fault is mended, begin again; uniarena resume {shlex.quote(str(whole))} does so with the same config"
         )
     elif saved:
         error.add_note(
             f"The run stopped at {steps}. To continue from its last checkpoint: "
-            f"uniarena resume {shlex.quote(str(folder))}"
+            f"uniarena resume {shlex.quote(str(whole))}"
         )
     else:
         error.add_note(

@@ -15,6 +15,7 @@ import torch
 
 from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import STAGES
 from uniarena.config import ConfigError, Experiment, dump, load, secrets_of, to_mapping
 from uniarena.envs.fit import compare_saved
 from uniarena.run.changes import settings
@@ -80,8 +81,13 @@ def train(
     started = time.perf_counter()
     exp = config if isinstance(config, Experiment) else read(config, overrides)
     assembly.check(exp)
-    ensure_data(exp, quiet)
     provenance.hide(secrets_of(exp))
+    if exp.stages:
+        from uniarena.run.stages import train_stages  # each of which is trained here
+
+        options: Any = {"resume_if_exists": resume_if_exists, "quiet": quiet, "callbacks": callbacks}
+        return train_stages(exp, run_dir, **options)
+    ensure_data(exp, quiet)
     with ended_early():
         if not resume_if_exists:
             folder = new_folder(exp, name_of(exp), run_dir)
@@ -141,6 +147,10 @@ def resume(
     started = time.perf_counter()
     if as_new is not None:
         return _fork(checkpoint_of(Path(run)), overrides, Path(as_new), quiet, callbacks)
+    if (Path(run) / STAGES).is_file():
+        from uniarena.run.stages import resume_stages
+
+        return resume_stages(Path(run), overrides, quiet=quiet, callbacks=callbacks)
     folder = run_folder(Path(run))
     with ended_early(), checkpoint.locked(folder):
         found = plan(folder, overrides)
@@ -168,6 +178,11 @@ def _fork(
             if not (new / provenance.RECORD).exists():  # it did not begin
                 shutil.rmtree(new, ignore_errors=True)
             raise
+
+
+def continue_(found: Plan, folder: Path, quiet: bool, callbacks: Sequence[Any]) -> Result:
+    """Go on as planned in `folder`, which is locked → its result."""
+    return _continue(found, folder, time.perf_counter(), quiet, callbacks)
 
 
 def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks: Sequence[Any]) -> Result:

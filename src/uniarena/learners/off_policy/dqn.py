@@ -26,7 +26,7 @@ from uniarena.nets.noisy import noisy_layers, redraw
 from uniarena.ops.offline import log_sum
 from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import greedy_action, of_action
-from uniarena.optim import Derived, Minimize, build_optimizer
+from uniarena.optim import Derived, Minimize, build_optimizer, make_schedule
 from uniarena.optim.past_targets import build_targets
 from uniarena.optim.targets import Target
 from uniarena.values.past_q import fast_targets
@@ -69,6 +69,7 @@ class DQN(Learner):
             self._sequences = Sequences(model, self.target, cfg, self._noisy)
             self.records = ("state",) if network.memory.stored else ()  # type: ignore[misc]
         self._by_hand = None if cfg.conservative else q_backprop(network)
+        self._conservative = make_schedule(cfg.conservative, "learner.conservative")
         self._parts = model.policy, network.head  # in a tuple: modules are slow at their own attributes
         self._fast = FastQ(network, model.normalizer)
         self._fast_target = fast_targets(self.target, model.normalizer, cfg.target_reduce)
@@ -145,4 +146,4 @@ class DQN(Learner):
             return loss, metrics
         above = log_sum(network.head.q(every), self._parts[0].mask(batch.obs))
         gap = (above - network.head.q(out)).mean()
-        return loss + self.cfg.conservative * gap, {**metrics, "conservative_gap": gap.detach()}
+        return loss + self._conservative(self.progress) * gap, {**metrics, "conservative_gap": gap.detach()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
-from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, PrecisionName
+from uniarena.optim import GradNorm, LearningRate, OptimizerConfig, PrecisionName, ScheduleConfig
 
 TARGET_EVERY_ENV_STEPS = 1_000
 
@@ -50,8 +50,8 @@ class DQNConfig:
     td_clip: Annotated[float, Between(0.0, above=True)] | None = (
         1.0  # TD errors beyond it count linearly (Huber); null: squared throughout
     )
-    conservative: Annotated[float, Between(0.0)] = (
-        0.0  # weight of log Σ exp Q − Q(s, a), which keeps other actions low
+    conservative: Annotated[float | ScheduleConfig, Between(0.0)] = (
+        0.0  # weight of log Σ exp Q − Q(s, a), which keeps other actions low; or its schedule
     )
     max_grad_norm: GradNorm = 10.0  # longest global gradient; null: no clipping
     precision: PrecisionName = "fp32"  # of losses and their gradients: fp32, bf16, fp16

@@ -101,7 +101,7 @@ class SAC(Learner):
         metrics = {"q": q.detach().mean(), "target": target.mean(), "surprise": surprise}
         if self.conservative is None:
             return loss, metrics
-        penalty, more = self.conservative.penalty(batch, q, self.rng)
+        penalty, more = self.conservative.penalty(batch, q, self.rng, self.progress)
         return loss + penalty, metrics | more
 
     @as_target

@@ -31,6 +31,7 @@ from uniarena.ops.statistics import Metrics
 from uniarena.ops.td import td_target
 from uniarena.optim import Derived, LearningRate, Minimize
 from uniarena.optim.past_targets import build_targets
+from uniarena.optim.schedules import ScheduleConfig, make_schedule
 from uniarena.optim.targets import Target
 from uniarena.values.actor_q_model import build_deterministic_actor_q
 from uniarena.values.critic_backprop import critic_backprop
@@ -48,8 +49,8 @@ class TD3Config(ActorCriticConfig):
     q_weight: Annotated[float, Between(0, above=True)] | None = (
         None  # of Q in the policy's loss, in units of its mean magnitude; null: Q as it is
     )
-    behaviour_weight: Annotated[float, Between(0)] = (
-        0.0  # of the distance to the data's actions, in that loss
+    behaviour_weight: Annotated[float | ScheduleConfig, Between(0)] = (
+        0.0  # of the distance to the data's actions, in that loss; or its schedule
     )
     behaviour_target_weight: Annotated[float, Between(0)] = (
         0.0  # of the distance to the data's next action, in targets
@@ -72,6 +73,7 @@ class TD3(Learner):
         if cfg.behaviour_target_weight > 0.0:
             self.records = ("next_action",)  # type: ignore[misc]
         self.turns, self._by_hand = Turns(cfg), critic_backprop(model.q)
+        self._behaviour = make_schedule(cfg.behaviour_weight, "learner.behaviour_weight")
         interval = cfg.target_update_updates or cfg.policy_delay
         self.q_target = build_targets(model.q, cfg.tau, interval, cfg.n_targets)
         self.policy_target = Target(model.policy.network, cfg.tau, interval)
@@ -131,7 +133,8 @@ class TD3(Learner):
             q = model.q(batch.inputs, action, self.rng, policy_subset(cfg, model.q))
         q = reduce_members(q, cfg.policy_reduce)
         loss = -q.mean() if cfg.q_weight is None else -q_scale(q, cfg.q_weight) * q.mean()
-        if cfg.behaviour_weight == 0.0:
+        weight = self._behaviour(self.progress)
+        if weight == 0.0:
             return loss, {}
         distance = action_distance(action, model.scale(batch.action)).mean()
-        return loss + cfg.behaviour_weight * distance, {"behaviour_distance": distance.detach()}
+        return loss + weight * distance, {"behaviour_distance": distance.detach()}

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from uniarena.batch import Batch, Tree, tree_map
-from uniarena.config import Between, config
+from uniarena.config import Between, ConfigError, config
 from uniarena.learners.off_policy.actor_critic import draw_noise
 from uniarena.ops.offline import log_integral, log_sum
 from uniarena.ops.statistics import Metrics
 from uniarena.optim import Derived, LearningRate, Minimize, OptimizerConfig, build_optimizer
+from uniarena.optim.schedules import ScheduleConfig, make_schedule
 
 LARGEST = 1e6
 """Of an adapted weight, as in the authors' code."""
@@ -28,12 +29,22 @@ LARGEST = 1e6
 class ConservativeConfig:
     """What keeps values of actions that the data lacks low."""
 
-    weight: Annotated[float, Between(0, above=True)] = 5.0  # of the gap, beside half the squared TD error
+    weight: Annotated[float | ScheduleConfig, Between(0)] = (
+        5.0  # of the gap, beside half the squared TD error; or its schedule
+    )
     samples: Annotated[int, Between(1)] = 10  # uniform actions for each row, and as many of the policy's
     threshold: float | None = (
         None  # the gap that the weight is adapted to (Lagrange); null: the weight is fixed
     )
     learning_rate: LearningRate = 3e-4  # of the adapted weight's logarithm
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None and (isinstance(self.weight, ScheduleConfig) or self.weight == 0.0):
+            raise ConfigError(
+                "a weight that is adapted to a threshold begins at a number above 0.",
+                path="weight",
+                hint="give a number, or leave threshold out.",
+            )
 
 
 class Conservative(nn.Module):
@@ -56,23 +67,29 @@ class Conservative(nn.Module):
             model.scale.require_bounds("conservative Q-learning")  # nothing is uniform without them
         adapted = cfg.threshold is not None
         self.cfg, self._model = cfg, (model,)  # in a tuple: it is no part of this one
-        self.log_weight = nn.Parameter(torch.tensor(math.log(cfg.weight)), requires_grad=adapted)
+        self._fixed = None if adapted else make_schedule(cfg.weight, "learner.conservative.weight")
+        first = 1.0 if self._fixed is not None else float(cfg.weight)  # type: ignore[arg-type]
+        self.log_weight = nn.Parameter(torch.tensor(math.log(first)), requires_grad=adapted)
         alone = [("conservative.log_weight", self.log_weight)]
         self.optimizer = (
             build_optimizer(alone, OptimizerConfig(eps=1e-8), cfg.learning_rate) if adapted else None
         )
 
-    @property
-    def weight(self) -> Tensor:
-        """0-d, without gradient."""
+    def weight(self, progress: float = 0.0) -> Tensor:
+        """0-d, without gradient, at this fraction of the run."""
+        if self._fixed is not None:
+            return torch.tensor(self._fixed(progress), device=self.log_weight.device)
         return self.log_weight.detach().exp().clamp(max=LARGEST)
 
-    def penalty(self, batch: Batch, q: Tensor, rng: torch.Generator) -> tuple[Tensor, Metrics]:
+    def penalty(
+        self, batch: Batch, q: Tensor, rng: torch.Generator, progress: float = 0.0
+    ) -> tuple[Tensor, Metrics]:
         """Weight times the gap, summed over critics, and the gap.
 
         Args:
             batch: rows `[N]`, with normalised `inputs`.
             q: `[E, N]` (or `[E, N, M]` quantiles) of the data's actions.
+            progress: fraction of the run that is done.
         """
         (model,) = self._model
         values = q if q.dim() == 2 else q.mean(-1)
@@ -82,7 +99,8 @@ class Conservative(nn.Module):
             above = self._above(batch, rng)
         gap = (above - values).mean(1)
         mean = gap.detach().mean()
-        return self.weight * gap.sum(), {"conservative_gap": mean, "conservative_weight": self.weight}
+        weight = self.weight(progress)
+        return weight * gap.sum(), {"conservative_gap": mean, "conservative_weight": weight}
 
     def _above(self, batch: Batch, rng: torch.Generator) -> Tensor:
         """`[E, N]`: log of the integral of exp Q over all actions."""
@@ -112,7 +130,7 @@ class Conservative(nn.Module):
 
     def loss(self, excess: Tensor) -> tuple[Derived, Metrics]:
         """Minus the weight times the excess, in the logarithm of the weight."""
-        weight, log_weight = self.weight, self.log_weight
+        weight, log_weight = self.weight(), self.log_weight
 
         def backward() -> None:
             step = -weight * excess

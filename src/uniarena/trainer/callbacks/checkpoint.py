@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import whole_of
 from uniarena.config import Between, ConfigError, config
 from uniarena.envs.faults import WorkerError
 from uniarena.trainer.callbacks.frequency import Every
@@ -115,7 +116,7 @@ class Checkpoint:
         if self._saved_at != trainer.counters.iterations:
             self._save_last(trainer, "interrupt" if interrupted else "final")
         if interrupted and trainer.run_dir is not None:
-            _log.info("saved; continue with: uniarena resume %s", trainer.run_dir)
+            _log.info("saved; continue with: uniarena resume %s", whole_of(Path(trainer.run_dir)))
 
     def on_exception(self, trainer: Any, event: ExceptionRaised) -> None:
         """A worker that fails for good costs what it was collecting, and nothing that was learned before: agent, buffer

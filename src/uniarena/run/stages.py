@@ -1,0 +1,244 @@
+"""Runs in stages: a folder for each, an ordinary run whose agent starts as that of the one before.
+
+The folder of the whole holds `stages.yaml`, the configuration, and `<number>-<name>` for each stage that has begun. A
+stage begins with the last numbered checkpoint of the one before, read from disk also where nothing interrupts, so that
+a run that was killed between two stages, or at any moment, goes on as one that was not.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from uniarena import assembly, checkpoint, provenance
+from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import STAGES, has_saved, stages_in
+from uniarena.config import ConfigError, Experiment, dump, load
+from uniarena.config.read import read as read_config
+from uniarena.config.schema import InitFromConfig, Stage
+from uniarena.data import load as load_data
+from uniarena.run.changes import find_changes
+from uniarena.run.compare import told
+from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
+from uniarena.run.making import data_of
+from uniarena.run.result import Result
+from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
+from uniarena.run.surroundings import ended_early, messages
+from uniarena.run.training import (
+    continue_,
+    ensure_data,
+    name_of,
+    new_folder,
+    own_folder,
+    train,
+)
+
+log = logging.getLogger("uniarena")
+
+
+def train_stages(
+    exp: Experiment,
+    run_dir: str | Path | None,
+    *,
+    resume_if_exists: bool = False,
+    quiet: bool = False,
+    callbacks: Sequence[Any] = (),
+) -> Result:
+    """Train all stages of a configuration that was checked, or go on with them. Arguments and errors as of `train`."""
+    for part in exp.parts:
+        ensure_data(part, quiet)
+        with part.locating():
+            for _, cfg in data_of(part):  # what is not there or damaged is told now, and not after hours
+                load_data(cfg, lazy=True)
+    folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
+    with ended_early(), checkpoint.locked(folder):
+        if resume_if_exists and (folder / STAGES).is_file():
+            refuse_other(folder, load([with_secrets(read_config(folder / STAGES), exp.source)]), exp)
+        else:
+            clear_crashed(folder)
+            provenance.replace_text(folder / STAGES, dump(exp))
+        try:
+            return _Whole(exp, folder, quiet, callbacks).go_on()
+        except BaseException:
+            if not any((place / CONFIG).is_file() for place in stages_in(folder)):  # nothing has begun
+                _discard(folder)
+            raise
+
+
+def resume_stages(
+    folder: Path, overrides: Sequence[str] = (), *, quiet: bool = False, callbacks: Sequence[Any] = ()
+) -> Result:
+    """Go on with a run in stages, where it was. Arguments and errors as of `resume`; a change of what stages share
+    holds for those that are not complete.
+    """
+    with ended_early(), checkpoint.locked(folder):
+        tree = read_config(folder / STAGES)
+        exp = load([tree], overrides)
+        assembly.check(exp)
+        addressed = {text.split(".")[1] for text in overrides if text.startswith("stages.")}
+        whole = _Whole(exp, folder, quiet, callbacks, addressed)
+        if any(not is_left_out(tree, text) for text in overrides):
+            whole.check_changes()
+            provenance.replace_text(folder / STAGES, dump(exp))
+        return whole.go_on()
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A run in stages.
+
+    Attributes:
+        addressed: numbers and names of stages that are to change, each by itself.
+    """
+
+    exp: Experiment
+    folder: Path
+    quiet: bool
+    callbacks: Sequence[Any]
+    addressed: frozenset[str] | set[str] = frozenset()
+
+    def go_on(self) -> Result:
+        """Every stage that is not complete, in turn, until one is interrupted → the result of all.
+
+        Raises:
+            NothingToDo: all are complete.
+        """
+        results: list[Result] = []
+        idle = True
+        for index, stage in enumerate(self.exp.stages):
+            ended = None if self._wanted(index) else read_result(self._place(index))
+            if ended is not None and not ended.resumable:
+                results.append(ended)
+                continue
+            try:
+                results.append(self._run(index, stage))
+                idle = False
+            except NothingToDo:
+                results.append(self._over(index))
+            if results[-1].resumable:
+                break
+        if idle:
+            raise NothingToDo(
+                f"all stages of {self.folder} are complete. To train the last one for longer: uniarena resume "
+                f"{self.folder} stages.{self.exp.stages[-1].name}.training.{self._length}=…"
+            )
+        return _together(self.folder, self.exp.stages, results)
+
+    @property
+    def _length(self) -> str:
+        return "total_timesteps" if self.exp.data is None else "total_updates"
+
+    def _place(self, index: int) -> Path:
+        return self.folder / f"{index + 1}-{self.exp.stages[index].name}"
+
+    def _begun(self, index: int) -> bool:
+        return has_saved(self._place(index))
+
+    def _wanted(self, index: int) -> bool:
+        """Whether a stage that may be complete is to go on with changes: the last one, or one that is named."""
+        named = {str(index), self.exp.stages[index].name} & self.addressed
+        last = index == len(self.exp.stages) - 1
+        return self._begun(index) and bool(named or last) and bool(self._plan(index).changes)
+
+    def check_changes(self) -> None:
+        """Refuse what cannot change, and say which stages keep what they were trained with.
+
+        Raises:
+            ConfigError: a stage is named that another has begun from, or a key that the state of one is shaped by.
+        """
+        for index, stage in enumerate(self.exp.stages):
+            if not self._begun(index):
+                continue
+            found = self._plan(index)
+            later = any(self._begun(k) for k in range(index + 1, len(self.exp.stages)))
+            if later and found.changes and {str(index), stage.name} & self.addressed:
+                raise ConfigError(
+                    f"stage {stage.name} is complete, and the next one began from it",
+                    f"stages.{index}.{found.changes[0].key}",
+                    hint="train a new run with this value",
+                )
+            for change in found.changes if later else ():
+                log.warning("stage %s is complete and keeps %s=%s", stage.name, change.key, told(change.old))
+
+    def _plan(self, index: int) -> Plan:
+        """How a stage that has begun goes on, with the present configuration."""
+        place, exp = self._place(index), self.exp.stages[index].exp
+        found = plan(place, given=exp)
+        start = found.exp.agent.init_from
+        now = replace(exp, experiment=replace(exp.experiment, run_dir=None))
+        now = replace(now, agent=replace(now.agent, init_from=start))
+        later = any(self._begun(k) for k in range(index + 1, len(self.exp.stages)))
+        try:
+            return replace(found, exp=now, changes=find_changes(found.before, now, place))
+        except ConfigError:
+            if not later:
+                raise
+            return found
+
+    def _run(self, index: int, stage: Stage) -> Result:
+        place = self._place(index)
+        if self._begun(index):
+            found = self._plan(index)
+            found.refuse_finished()
+            with checkpoint.locked(place):
+                return continue_(found, place, self.quiet, self.callbacks)
+        if place.is_dir():
+            clear_crashed(place)
+        exp = replace(stage.exp, experiment=replace(stage.exp.experiment, run_dir=None))
+        if index:
+            start = InitFromConfig(path=str(last_checkpoint(self._place(index - 1))), take="all")
+            exp = replace(exp, agent=replace(exp.agent, init_from=start))
+        with messages(made(place), self.quiet):
+            log.info("stage %d of %d: %s", index + 1, len(self.exp.stages), stage.name)
+        options: dict[str, Any] = {"quiet": self.quiet, "callbacks": self.callbacks}
+        return train(exp, run_dir=place, resume_if_exists=True, **options)
+
+    def _over(self, index: int) -> Result:
+        """The result of a stage that ended, or was killed, with nothing left to do."""
+        place = self._place(index)
+        found = read_result(place)
+        if (
+            found is not None
+        ):  # where it was interrupted in its last iteration there is nothing left to go on with
+            return replace(found, resumable=False)
+        counters = checkpoint.read_meta(last_checkpoint(place))["counters"]
+        return Result(place, counters["env_steps"], 0.0, 0.0, None, updates=counters["updates"])
+
+
+def last_checkpoint(run: Path) -> Path:
+    """The numbered checkpoint with the largest number: the agent that a stage ended with.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    found = [path for path in (run / CHECKPOINTS).glob("*") if path.name.isdigit()]
+    if not found:
+        raise CheckpointError(run, "ended without a checkpoint, so no stage can go on from it.")
+    return max(found, key=lambda path: int(path.name))
+
+
+def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) -> Result:
+    """One result of several: lengths and times summed, the rest of the last."""
+    last = results[-1]
+    return replace(
+        last,
+        run=folder,
+        env_steps=sum(result.env_steps for result in results),
+        updates=sum(result.updates for result in results),
+        setup_s=results[0].setup_s,
+        wall_s=sum(result.wall_s for result in results),
+        trusting=any(result.trusting for result in results),
+        resumable=last.resumable or len(results) < len(stages),
+        stages=tuple(results),
+    )
+
+
+def _discard(folder: Path) -> None:
+    for place in stages_in(folder):
+        shutil.rmtree(place)
+    (folder / STAGES).unlink()
+    provenance.discard_if_empty(folder)

@@ -1,0 +1,1 @@
+"""Runs in stages, and what an online run takes from data."""

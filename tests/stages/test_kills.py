@@ -1,0 +1,191 @@
+"""Stopped anywhere, and above all between two stages: what goes on is bit for bit the run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults import killing
+from tests.offline.test_regime import recording
+from tests.resume.runs import KILLED, command, ended, hurry, run_command, start
+from tests.stages.runs import config, rows_of, unlike
+from uniarena import assembly, checkpoint, provenance, train
+from uniarena.assembly import starting
+from uniarena.checkpoint import files
+from uniarena.config import ConfigError
+from uniarena.run import NothingToDo, resume, stages, training
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Interrupts:
+    """As Ctrl-C would, once a stage's clock is there; by default never."""
+
+    def __init__(self, unit: str = "", clock: int = 0) -> None:
+        self.unit, self.clock = unit, clock
+
+    def on_iteration_end(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.unit == self.unit and trainer.counters.clock >= self.clock:
+            trainer.request_stop("interrupted")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recording(tmp_path_factory.mktemp("data") / "random.npz")
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run that was never disturbed."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    train(config(data, type="prioritized"), run_dir=folder, quiet=True, callbacks=[Interrupts()])
+    return folder
+
+
+def kills(patch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bool = False) -> None:
+    """Let the process die in the n-th call of a function from now on (from 1), before or after its work."""
+    real: Callable[..., Any] = getattr(owner, name)
+    left = [call]
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            raise Killed
+        found = real(*args, **kwargs)
+        if left[0] == 0:
+            raise Killed
+        return found
+
+    patch.setattr(owner, name, patched)
+
+
+MOMENTS = {
+    "after the last checkpoint of the first": (training, "write_result", 1, False),
+    "after the first": (training, "write_result", 1, True),
+    "before the second begins": (stages, "last_checkpoint", 1, False),
+    "while its networks are taken over": (starting, "_go_on", 1, False),
+    "when they were": (starting, "_go_on", 1, True),
+    "while the second is assembled": (assembly, "build_callbacks", 2, False),
+    "when its configuration is written": (provenance, "replace_text", 4, True),
+    "in its first checkpoint": (files, "_write", 5, False),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_the_change_of_stages(
+    moment: str, whole: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, name, call, after = MOMENTS[moment]
+    run = tmp_path / "run"
+    hurry(monkeypatch)
+    with monkeypatch.context() as patch:
+        kills(patch, owner, name, call, after)
+        with pytest.raises(Killed):
+            train(config(data, type="prioritized"), run_dir=run, quiet=True, callbacks=[Interrupts()])
+    assert (run / "1-pretrain" / "checkpoints" / "40" / "manifest.json").is_file()
+    assert not (run / "2-finetune" / "checkpoints" / "20" / "manifest.json").exists()
+    resume(run, quiet=True, callbacks=[Interrupts()])
+    assert unlike(whole, run) == []
+    with pytest.raises(NothingToDo, match=r"stages\.finetune\.training\.total_timesteps"):
+        resume(run, quiet=True)
+
+
+def test_a_job_that_is_started_again_goes_on(whole: Path, data: Path, tmp_path: Path) -> None:
+    run, settings = tmp_path / "run", config(data, type="prioritized")
+    job = {"run_dir": run, "resume_if_exists": True, "quiet": True}
+    first = train(settings, **job, callbacks=[Interrupts("updates", 20)])
+    assert first.resumable and [stage.run.name for stage in first.stages] == ["1-pretrain"]
+    second = train(settings, **job, callbacks=[Interrupts("env_steps", 20)])
+    assert second.resumable and [stage.env_steps for stage in second.stages] == [0, 20]
+    other = {**settings, "learner": {**settings["learner"], "gamma": 0.9}}
+    with pytest.raises(ConfigError, match="gamma") as caught:
+        train(other, **job)
+    assert {fault.path for fault in caught.value.faults} == {f"stages.{k}.learner.gamma" for k in (0, 1)}
+    result = train(settings, **job, callbacks=[Interrupts()])
+    assert not result.resumable and (result.env_steps, result.updates) == (60, 40 + 27)
+    assert unlike(whole, run) == []
+    with pytest.raises(NothingToDo):
+        train(settings, **job)
+
+
+def killed_in(owner: str, name: str, call: int, arguments: tuple[str, ...]) -> None:
+    """A command whose process is ended by the system in the n-th call of a function."""
+    module = {"training": training, "starting": starting, "stages": stages, "files": files}[owner]
+    real, left = getattr(module, name), [call]
+
+    def patched(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+
+    setattr(module, name, patched)
+    run_command(arguments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "moment", [("training", "write_result", 1), ("starting", "_go_on", 1), ("files", "_publish", 5)]
+)
+def test_sigkill_at_the_change_of_stages(moment: tuple[str, str, int], data: Path, tmp_path: Path) -> None:
+    file, straight, cut = tmp_path / "run.json", tmp_path / "straight", tmp_path / "cut"
+    file.write_text(json.dumps(config(data, type="prioritized")), encoding="utf-8")
+    words = ("train", str(file), "--quiet", "--run-dir")
+    assert command(*words, str(straight)) == 0
+    assert ended(start(killed_in, *moment, (*words, str(cut))), "a run in stages") == KILLED
+    assert command("resume", str(cut), "--quiet") == 0
+    assert unlike(straight, cut) == [] and command("resume", str(cut), "--quiet") == 3
+
+
+def test_changes_hold_for_what_is_not_complete(data: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(config(data), run_dir=run, quiet=True, callbacks=[Interrupts("updates", 20)])
+    changes = ["learner.learning_rate=5e-4", "stages.finetune.learner.gamma=0.9"]
+    resume(run, changes, quiet=True, callbacks=[Interrupts("updates", 40)])
+    assert (run / "1-pretrain" / "changes.jsonl").is_file() and rows_of(run / "1-pretrain")[-1][
+        "learning_rate"
+    ] == 5e-4
+    resume(run, quiet=True)
+    meta = checkpoint.read_meta(run / "2-finetune" / "checkpoints" / "60")
+    assert "gamma: 0.9" in meta["config"] and "learning_rate: 0.0005" in meta["config"]
+    with pytest.raises(ConfigError, match=r"stages\.0\.learner\.gamma[^$]*the next one began from it"):
+        resume(run, ["stages.pretrain.learner.gamma=0.5"], quiet=True)
+    longer = resume(run, ["stages.finetune.training.total_timesteps=80"], quiet=True)
+    assert [stage.env_steps for stage in longer.stages] == [0, 80]
+    with pytest.raises(NothingToDo):
+        resume(run, ["learner.learning_rate=1e-3"], quiet=True)
+
+
+@pytest.fixture(scope="module")
+def counted(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A run in a process of its own, and how many functions were called from the end of a stage on: as far as the
+    next one begins to learn, and to the end of the last.
+    """
+    folder = tmp_path_factory.mktemp("counted") / "run"
+    file = folder.with_suffix(".counted.json")
+    assert killing.job(config(data, type="prioritized"), folder, counted=file) == (0, "")
+    return folder, int(json.loads(file.read_text(encoding="utf-8"))["end"]["events"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_killed_anywhere_between_two_stages(
+    number: int, counted: tuple[Path, int], data: Path, tmp_path: Path
+) -> None:
+    reference, events = counted
+    settings, run = config(data, type="prioritized"), tmp_path / "run"
+    moment = killing.Moment("end", event=random.Random(number).randrange(events))
+    code, where = killing.job(settings, run, moment)
+    assert code == KILLED, moment
+    print(f"{moment}, calling {where}")
+    assert killing.job(settings, run)[0] in (0, 3)
+    assert unlike(reference, run) == [], (moment, where)
