@@ -31,8 +31,9 @@ class Watch:
     def on_batch_collected(self, trainer: Any, event: Any) -> None:
         done = trainer.counters.steps // self.envs
         if len(self.marks) < 2 and done >= self.bounds[len(self.marks)]:
-            there = psutil.Process(trainer.sampler.pid).cpu_times()
-            self.marks.append((time.perf_counter(), time.process_time() + there.user + there.system))
+            there = [psutil.Process(pid).cpu_times() for pid in trainer.sampler.pids]
+            spent = sum(times.user + times.system for times in there)
+            self.marks.append((time.perf_counter(), time.process_time() + spent))
             self.steps.append(trainer.counters.steps)
 
 

@@ -174,7 +174,7 @@ def test_what_is_not_closed_is_closed_when_it_is_forgotten() -> None:
     trainer = trainer_of(CounterEnv, sampling("killed"))
     trainer.fit(32)
     assert isinstance(trainer.sampler, PipelinedSampler) and mapped() > before
-    process = psutil.Process(trainer.sampler.pid)
+    process = psutil.Process(trainer.sampler.pids[0])
     del trainer
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     assert mapped() == before
@@ -202,8 +202,8 @@ def test_ctrl_c_while_the_producer_hangs_leaves_nobody() -> None:
 def test_the_producer_leaves_signals_that_stop_a_run_to_the_trainer(name: str) -> None:
     trainer = trainer_of(CounterEnv, sampling("killed"))
     trainer.fit(16)
-    assert isinstance(trainer.sampler, PipelinedSampler) and trainer.sampler.pid is not None
-    os.kill(trainer.sampler.pid, getattr(signal, name))
+    assert isinstance(trainer.sampler, PipelinedSampler)
+    os.kill(trainer.sampler.pids[0], getattr(signal, name))
     trainer.fit(64)
     trainer.close()
 

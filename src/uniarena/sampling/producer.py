@@ -38,6 +38,8 @@ class Plan:
         records: what rollouts must hold of the behaviour.
         env_id: name for messages.
         buffers: chunks whose memory is valid at a time.
+        columns: the environments that it steps, in words.
+        part, parts: which producer it is, and of how many.
     """
 
     make: Callable[[], Env]
@@ -45,13 +47,16 @@ class Plan:
     records: tuple[str, ...]
     env_id: str
     buffers: int
+    columns: str = ""
+    part: int = 0
+    parts: int = 1
 
 
 class Order(NamedTuple):
     """One chunk.
 
     Attributes:
-        steps: env steps wanted, fewer where the run ends before.
+        steps: env steps wanted of all producers together, fewer where the run ends before.
         total: env steps at which the run ends.
         boundary: whether it ends with a declared reset.
         slot: where the parameters lie, and `version` which ones they are; None: the newest there are, in slot 0.
@@ -89,6 +94,22 @@ class Collected(NamedTuple):
     seconds: float
 
 
+class OwnStreams(Streams):
+    """The streams of one producer among several: those of the first are the run's, the others have names of their own.
+
+    Args:
+        seed: of the run.
+        part: which producer.
+    """
+
+    def __init__(self, seed: int, part: int) -> None:
+        super().__init__(seed)
+        self.part = part
+
+    def seed_for(self, name: str) -> int:
+        return super().seed_for(f"{name}/producer/{self.part}" if self.part else name)
+
+
 class Producer:
     """The environment and its sampler in this process.
 
@@ -99,9 +120,9 @@ class Producer:
     """
 
     def __init__(self, plan: Plan, board: tuple[np.ndarray, Any], connection: Connection) -> None:
-        streams = Streams(plan.seed)
+        streams = OwnStreams(plan.seed, plan.part)
         seed_globals(streams.seed_for("producer"))
-        self.connection = connection
+        self.connection, self._parts = connection, plan.parts
         self.memory, self.mapped = SharedMemory(), MappedMemory()
         self.env = plan.make()
         try:
@@ -128,6 +149,7 @@ class Producer:
         block = self.mapped.tensor(sent["place"])
         self._received = received = Received(sent["message"], sent["likes"], sent["trained"], block)
         received.read(slot)
+        received.actor.explorer.parts = self._parts
         if explorer is not None:
             received.actor.explorer.load_state_dict(explorer)
         self.sampler.publish(received.actor, 0)
@@ -148,7 +170,8 @@ class Producer:
         version, explorer = self._refresh(order), received.actor.explorer
         explorer.set_clock(self._env_steps, min(1.0, self._env_steps / max(1, order.total)))
         sampler.publish(received.actor, version)
-        rollout = sampler.collect(min(order.steps, left), order.boundary)
+        rows = -(-min(order.steps, left) // (sampler.columns * self._parts))  # as many as all the others
+        rollout = sampler.collect(rows * sampler.columns, order.boundary)
         return self._handed_on(rollout, version, explorer.state_dict(), began)
 
     def _refresh(self, order: Order) -> int:
