@@ -35,8 +35,8 @@ class SideBySide:
         return Rollout(rows, start, last, ended, all(part.has_final_obs for part in parts), lost)
 
     def _batch(self, path: str, batches: list[Batch], shape: tuple[int, ...]) -> Batch:
-        names = [set(batch.fields) for batch in batches]
-        if odd := set.union(*names) - set.intersection(*names):
+        names: list[set[str]] = [set(batch.fields) for batch in batches]
+        if odd := names[0].union(*names) - names[0].intersection(*names):
             raise ValueError(
                 f"{path}.{min(odd)} is given by some of the producers' environments and not by others"
             )

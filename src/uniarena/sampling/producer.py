@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 import numpy as np
@@ -50,6 +50,18 @@ class Plan:
     columns: str = ""
     part: int = 0
     parts: int = 1
+
+
+class Answering(Protocol):
+    """What `serve_calls` serves, beside the methods that are called by name."""
+
+    def begin(self) -> Any:
+        """What the parent is told first."""
+
+    def behind(self, connection: Connection) -> None:
+        """Send what follows a message outside of it."""
+
+    def close(self) -> None: ...
 
 
 class Order(NamedTuple):
@@ -231,6 +243,10 @@ class Producer:
         if self._received is not None and state["explorer"] is not None:
             self._received.actor.explorer.load_state_dict(state["explorer"])
 
+    def behind(self, connection: Connection) -> None:
+        """Send the descriptors of new memory behind a message that tells of it."""
+        self.memory.send(connection)
+
     def close(self) -> None:
         """Close the environment."""
         self.sampler.close()
@@ -246,15 +262,25 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         block: shared memory for the count of rows and the version of parameters, and a lock for the latter.
         guarded: end with the thread that started this process; true where that is the parent's main thread.
     """
+    serve_calls(
+        connection,
+        trace,
+        guarded,
+        lambda: Producer(_unpacked(plan), (np.frombuffer(block[0], np.int64), block[1]), connection),
+    )
+
+
+def serve_calls(
+    connection: Connection, trace: Connection, guarded: bool, make: Callable[[], Answering]
+) -> None:
+    """Make something in this process and call its methods as the parent asks, until that closes it or is gone."""
     settle(trace, guarded)
     pipe = channel.Channel(connection)
-    with contextlib.suppress(EOFError, ConnectionError):  # the trainer is gone: so are we
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone: so are we
         pipe.say(channel.DONE)
-        board = np.frombuffer(block[0], np.int64), block[1]
         try:
-            plan = cloudpickle.loads(plan) if isinstance(plan, bytes) else plan
-            producer = Producer(plan, board, connection)
-            message = channel.pack(producer.begin())
+            made = make()
+            message = channel.pack(made.begin())
         except BaseException as error:
             return tell(pipe, error)
         pipe.say(channel.TOLD)
@@ -262,10 +288,15 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         while pipe.hear() not in (b"", channel.CLOSE):
             name, arguments = pipe.receive()
             try:
-                message = channel.pack(getattr(producer, name)(*arguments))
+                message = channel.pack(getattr(made, name)(*arguments))
             except BaseException as error:
                 return tell(pipe, error)
             pipe.say(channel.TOLD)
             pipe.send(message)
-            producer.memory.send(connection)
-        producer.close()
+            made.behind(connection)
+        made.close()
+
+
+def _unpacked(plan: Plan | bytes) -> Plan:
+    found: Plan = cloudpickle.loads(plan) if isinstance(plan, bytes) else plan
+    return found
