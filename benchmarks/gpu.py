@@ -7,8 +7,8 @@
 Without a GPU it says so and exits with 3. Cases run one after another, each in a process of its own; every one gets an
 equal share of `--budget` seconds and ends its measurement early if that runs out; what fails is written with its error,
 and the others go on. A case makes two iterations first (allocation, compilation, cuDNN's choice of algorithms), then as
-many as fit into its time, and waits for the device around each. The ratio is the median time of an iteration of the same
-work in float32, without compilation, divided by the case's own. Where the environment lives on the device, one rollout
+many as fit into its time, and waits for the device around each. The ratio is the median time of an iteration of the
+same work in float32, without compilation, divided by the case's own. Where the environment lives on the device, one rollout
 more is collected while torch counts the places that wait for it (`torch.cuda.set_sync_debug_mode`).
 """
 
@@ -157,7 +157,7 @@ def run(index: int, device: str, seconds: float, small: bool) -> dict[str, Any]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=max(60.0, 3.0 * seconds),
+            timeout=300.0 if small else max(60.0, 3.0 * seconds),
         )
     except subprocess.TimeoutExpired:
         return {"error": "it took too long"}
@@ -220,11 +220,7 @@ def main() -> None:
     for index in chosen:
         case = CASES[index]
         row = run(index, device, seconds, args.cpu_check)
-        first = (
-            next(row for key, row in found.items() if key.startswith(f"{case.work}, "))
-            if any(key.startswith(f"{case.work}, ") for key in found)
-            else row
-        )
+        first = next((other for key, other in found.items() if key.startswith(f"{case.work}, ")), row)
         if "error" not in row and "error" not in first:
             row["times_fp32"] = first["iteration_ms"]["median"] / row["iteration_ms"]["median"]
         found[case.name] = row

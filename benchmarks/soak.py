@@ -6,8 +6,8 @@
 PPO on 64 environments in one native vector, pipelined, with the loggers of a real run. Every `--every` seconds the
 resident memory of the trainer and of each process below it is read: `rss` as the system counts it, and `own`, which
 leaves out what is shared with other processes, where the system tells. Passed where the resident memory of every
-process at the end is within `--allowed` MB of what it was after the warm-up (a tenth of the run); the slope is that of a
-straight line through everything since. The JSON file goes to benchmarks/speed/soak.json. Exits with 1 if it grew.
+process at the end is within `--allowed` MB of what it was after the warm-up (a tenth of the run); the slope is that of
+a straight line through everything since. The JSON file goes to benchmarks/speed/soak.json. Exits with 1 if it grew.
 """
 
 from __future__ import annotations
