@@ -8,8 +8,8 @@ Without a GPU it says so and exits with 3. Cases run one after another, each in 
 equal share of `--budget` seconds and ends its measurement early if that runs out; what fails is written with its error,
 and the others go on. A case makes two iterations first (allocation, compilation, cuDNN's choice of algorithms), then as
 many as fit into its time, and waits for the device around each. The ratio is the median time of an iteration of the
-same work in float32, without compilation, divided by the case's own. Where the environment lives on the device, one rollout
-more is collected while torch counts the places that wait for it (`torch.cuda.set_sync_debug_mode`).
+same work in float32, without compilation, divided by the case's own. Where the environment lives on the device, one
+rollout more is collected while torch counts the places that wait for it (`torch.cuda.set_sync_debug_mode`).
 """
 
 from __future__ import annotations
