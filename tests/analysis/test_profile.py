@@ -1,7 +1,10 @@
 """Where a run's time goes: by a clock that the tests move, and without changing what the run computes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -269,6 +272,18 @@ def test_the_command_on_a_config_and_on_a_run(
         "env step" in text and "environments alone" in text and (tmp_path / "run" / "profile.json").exists()
     )
     assert invoke(["profile", "run", "odd"]) == 2
+
+
+def test_producers_are_told_apart_from_other_processes() -> None:
+    waiting = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
+    try:
+        first, second, other = (process.pid for process in waiting)
+        found = profiling.usage(SimpleNamespace(pids=[first, second]))
+        assert {"producer 0", "producer 1", f"process {other}"} <= found.keys()
+        assert "producer" in profiling.usage(SimpleNamespace(pids=[first]))
+    finally:
+        for process in waiting:
+            process.communicate(b"\n")
 
 
 @pytest.mark.extra("plot")

@@ -451,3 +451,8 @@ def test_environments_that_cannot_be_spread_evenly_are_refused(opened: list[Any]
         ConfigError, match=r"6 environments .* over 4 producers; those that fit are 1, 2, 3, 6"
     ):
         Trainer(Agent.assemble(env, PPO), env, sampling=cfg)
+
+
+def test_one_process_has_no_producers() -> None:
+    with pytest.raises(ConfigError, match="2 producer processes, but `local` steps the environments"):
+        SamplingConfig(producers=2)
