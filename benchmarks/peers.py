@@ -3,6 +3,7 @@
     python benchmarks/peers.py off-policy            # builds a virtual environment for the peers, then measures
     python benchmarks/peers.py off-policy --quick    # a look, in a third of the time
     python benchmarks/peers.py pipelined             # the same with the environments in a process of their own
+    python benchmarks/peers.py atari                 # Pong through EnvPool, beside SB3's wrappers and the convolutions
     python benchmarks/peers.py off-policy --venv /tmp/peers --keep    # keeps it for the next time
 
 Every contender is a process of its own that steps the same environment, with the same networks, batch and schedule,
@@ -34,8 +35,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PINS = ["torch==2.13.0", "stable-baselines3==2.9.2", "skrl==2.1.1"]
-SHOWN = ("torch", "numpy", "gymnasium", "mujoco", "stable_baselines3", "skrl")
-FLOOR, UPDATES, PIPELINED = "floor", "updates", "pipelined"
+SHOWN = ("torch", "numpy", "gymnasium", "mujoco", "stable_baselines3", "skrl", "envpool", "ale_py")
+FLOOR, UPDATES, PIPELINED, CONVOLUTIONS = "floor", "updates", "pipelined", "convolutions"
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Line:
         first, last, last_quick: steps of all environments together between which the time is taken; whole rollouts.
         targets: contender → how many times as fast UniArena has to be.
         contenders: the first is ours; `floor` is what no arrangement of the rest can beat, `updates` our own updates
-            alone on a rollout that is there.
+            alone on a rollout that is there, `convolutions` EnvPool and what the networks compute, in turns.
     """
 
     task: str
@@ -65,8 +66,9 @@ class Line:
 
 
 SAC = ("uniarena", "sb3", "skrl", FLOOR)
-PPO = ("uniarena", "sb3", UPDATES)
+PPO = ("uniarena", "sb3", "skrl", UPDATES)
 BESIDE = (PIPELINED, "sb3")
+PONG = ("sb3", UPDATES, CONVOLUTIONS)
 SUITES = {
     "off-policy": [
         Line("sac-halfcheetah", 1, 250, 900, 450, {"sb3": 1.3}, SAC),
@@ -85,10 +87,16 @@ SUITES = {
         Line("sac-halfcheetah", 2, 250, 900, 450, {"sb3": 1.4}, BESIDE),
         Line("dqn-cartpole", 1, 2000, 10_000, 5000, {"sb3": 4.0}, BESIDE),
     ],
+    "atari": [
+        Line("ppo-pong", 2, 128, 384, 256, {CONVOLUTIONS: 0.8}, ("uniarena", *PONG)),
+        Line("ppo-pong", 2, 256, 512, 384, {CONVOLUTIONS: 0.8}, (PIPELINED, CONVOLUTIONS)),
+    ],
 }
+EXTRAS = {"atari": ("atari", "envpool")}
+"""Optional parts of the project that a suite needs besides `mujoco`."""
 
 
-def build(folder: Path, pip: list[str]) -> Path:
+def build(folder: Path, pip: list[str], suite: str = "") -> Path:
     """The peers' virtual environment with the project's own requirements → its Python."""
     python = folder / "bin" / "python"
     if python.exists():
@@ -96,7 +104,12 @@ def build(folder: Path, pip: list[str]) -> Path:
     print(f"installing {', '.join(PINS)} into {folder}", file=sys.stderr)
     venv.create(folder, with_pip=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["mujoco"], *PINS]
+    extras = [*EXTRAS.get(suite, ()), "mujoco"]
+    wanted = [
+        *project["dependencies"],
+        *(x for name in extras for x in project["optional-dependencies"][name]),
+        *PINS,
+    ]
     command = [
         str(python),
         "-m",
@@ -237,7 +250,7 @@ def main() -> None:
     started, folder = time.perf_counter(), args.venv or Path(tempfile.mkdtemp(prefix="peers-"))
     there = (folder / "bin" / "python").exists()
     try:
-        python = build(folder, args.pip_args.split())
+        python = build(folder, args.pip_args.split(), args.suite)
         host, found = machine(python), {}
         for line in SUITES[args.suite]:
             if line.name.startswith(args.only or ""):

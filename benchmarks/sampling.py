@@ -52,8 +52,8 @@ class Contender:
         env = make_env(env_id, columns)
         agent = Agent.assemble(env, learner, policy=policy)
         self.run = Trainer(agent, env, sampling=SamplingConfig(type=kind, lag=lag))
-        pid = getattr(self.run.sampler, "pid", None)
-        self.other = None if pid is None else psutil.Process(pid)
+        pids = getattr(self.run.sampler, "pids", [])
+        self.other = psutil.Process(pids[0]) if pids else None
         self.wall: list[float] = []
         self.trainer: list[float] = []
         self.producer: list[float] = []

@@ -17,15 +17,21 @@ import time
 from typing import Any
 
 import gymnasium as gym
+import psutil
 from gymnasium.vector import VectorWrapper
 
 STARTED = time.perf_counter()
 
 
 class Marks:
-    """Counts steps; takes the time before the `first` and before the `last` of them."""
+    """Counts steps; takes the time before the `first` and before the `last` of them.
 
-    def __init__(self, first: int, last: int, envs: int = 1) -> None:
+    Args:
+        children: whether environments live in processes of their own, whose processor time counts too.
+    """
+
+    def __init__(self, first: int, last: int, envs: int = 1, children: bool = False) -> None:
+        self.children = psutil.Process() if children else None
         self.first, self.last, self.envs, self.count = first, last, envs, 0
         self.marks: list[tuple[float, float]] = []
         self.startup = 0.0
@@ -33,10 +39,14 @@ class Marks:
     def see(self) -> None:
         """A step is about to be taken."""
         if self.count in (self.first, self.last):
-            self.marks.append((time.perf_counter(), time.process_time()))
+            self.marks.append((time.perf_counter(), time.process_time() + self._elsewhere()))
         if self.count == 0:
             self.startup = time.perf_counter() - STARTED
         self.count += 1
+
+    def _elsewhere(self) -> float:
+        others = [] if self.children is None else self.children.children(recursive=True)
+        return sum(sum(other.cpu_times()[:2]) for other in others)
 
     def report(self, **more: Any) -> None:
         """One line of JSON, the last that the process prints."""

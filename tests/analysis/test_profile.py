@@ -1,7 +1,10 @@
 """Where a run's time goes: by a clock that the tests move, and without changing what the run computes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -248,7 +251,7 @@ def test_the_command_on_a_config_and_on_a_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(SMALL, encoding="utf-8")
-    monkeypatch.setattr(runs.profile, "__defaults__", (None, 0.001))
+    monkeypatch.setattr(runs.profile, "__defaults__", (None, 0.001, None))
     assert invoke(["profile", "small.yaml", "training.threads=1", "--steps", "64", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert found["env_steps"] == 64 and sum(found["shares"].values()) == pytest.approx(1.0, abs=1e-3)
@@ -269,6 +272,32 @@ def test_the_command_on_a_config_and_on_a_run(
         "env step" in text and "environments alone" in text and (tmp_path / "run" / "profile.json").exists()
     )
     assert invoke(["profile", "run", "odd"]) == 2
+
+
+def test_producers_are_told_apart_from_other_processes() -> None:
+    waiting = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
+    try:
+        first, second, other = (process.pid for process in waiting)
+        found = profiling.usage(SimpleNamespace(pids=[first, second]))
+        assert {"producer 0", "producer 1", f"process {other}"} <= found.keys()
+        assert "producer" in profiling.usage(SimpleNamespace(pids=[first]))
+    finally:
+        for process in waiting:
+            process.communicate(b"\n")
+
+
+@pytest.mark.extra("plot")
+def test_the_picture_goes_where_it_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.yaml").write_text(SMALL, encoding="utf-8")
+    monkeypatch.setattr(runs.profile, "__defaults__", (None, 0.001, None))
+    two = ["environment.num_envs=2", "sampling.type=pipelined", "sampling.producers=2"]
+    command = ["profile", "small.yaml", *two, "--steps", "64", "--to", "figures", "--plot", "docs/mine.png"]
+    assert invoke(command) == 0
+    assert Path("docs/mine.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in Path("figures").iterdir()] == ["profile.json"]
+    found = json.loads(Path("figures/profile.json").read_text(encoding="utf-8"))
+    assert found["producer"].keys() == {"collecting"} and found["shares"]["waiting"] > 0
 
 
 def test_other_loggers_are_not_told_of_a_run_that_is_none(tmp_path: Path) -> None:

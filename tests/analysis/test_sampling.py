@@ -32,6 +32,7 @@ class Fake:
     """Columns of which a step takes `cost` seconds of the clock."""
 
     tensor = False
+    device = torch.device("cpu")
 
     def __init__(self, num_envs: int, clock: Clock, cost: float) -> None:
         self.num_envs, self.clock, self.cost = num_envs, clock, cost
@@ -66,7 +67,7 @@ def _measured(costs: dict[str, float], counts: list[int]) -> list[Row]:
     clock, made = Clock(), []
 
     def make(count: int, how: Any) -> Any:
-        mode = "async" if isinstance(how, WorkersConfig) else how
+        mode = "async" if isinstance(how, WorkersConfig) else "serial" if how == "auto" else how
         if mode not in costs:
             raise ConfigError(f"there is no {mode}")
         workers = how.processes if isinstance(how, WorkersConfig) else 1
@@ -86,13 +87,15 @@ def test_every_mode_is_measured_and_what_does_not_exist_says_why(monkeypatch: py
         (8, "serial", None),
         (8, "async", 2),
         (8, "async", 8),
+        (8, "producers", 2),
         (64, "serial", None),
         (64, "async", 2),
+        (64, "producers", 2),
     ]
     assert {row.mode: row.why for row in rows if row.why} == {
         mode: f"there is no {mode}" for mode in ("sync", "native", "envpool", "tensor")
     }
-    assert [row.per_second for row in rows if row.rate] == [0.5, 0.5, 1.0, 4.0, 0.5, 1.0]
+    assert [row.per_second for row in rows if row.rate] == [0.5, 0.5, 1.0, 4.0, 1.0, 0.5, 1.0, 1.0]
 
 
 def test_slow_environments_are_worth_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +109,38 @@ def test_slow_environments_are_worth_worker_processes(monkeypatch: pytest.Monkey
         "  vectorization: async",
         "  workers: {processes: 2}",
     ]
+
+
+def test_producers_are_advised_where_they_leave_a_core_to_the_learner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A simulator that waits for something else takes none."""
+    monkeypatch.setattr(sampling, "cores", lambda: 2)
+    rows = [Row(8, "serial", None, Rate(100, 1.0)), Row(8, "producers", 2, Rate(190, 1.0), cores=0.3)]
+    advice = sampling.advise(rows, 8)
+    assert advice.yaml().splitlines() == [
+        "environment:",
+        "  num_envs: 8",
+        "  vectorization: auto",
+        "sampling:",
+        "  type: pipelined",
+        "  producers: 2",
+    ]
+    assert advice.reasons[0] == "2 producers give 190 steps/s, 1.9 times as many as serial."
+    rows[1] = Row(8, "producers", 2, Rate(190, 1.0), cores=1.9)
+    assert sampling.advise(rows, 8).environment["vectorization"] == "serial"
+
+
+def test_processes_that_cannot_make_their_environment_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "cores", lambda: 2)
+
+    def make(count: int, how: Any) -> Any:
+        if how == "serial":
+            return Fake(count, Clock(), 1.0)
+        raise ConfigError(f"no {how} here")
+
+    rows = {row.mode: row.why for row in sampling.measure(make, [2], 0.01) if row.rate is None}
+    assert "no auto here" in rows["producers"]
 
 
 def test_a_small_gain_is_not_worth_a_key() -> None:

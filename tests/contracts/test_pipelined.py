@@ -22,14 +22,17 @@ from tests.fakes.envs import (
 )
 from tests.resume.runs import differ
 from uniarena.agent import Agent
-from uniarena.batch import Rollout, tree_paths
+from uniarena.batch import Batch, Rollout, tree_map, tree_paths
 from uniarena.config import ConfigError, SamplingConfig
 from uniarena.envs import Env, WorkersConfig, make_env
 from uniarena.sampling import Ahead, LocalSampler, PipelinedSampler
+from uniarena.sampling.producer import OwnStreams
 from uniarena.seeding import seed_globals
 from uniarena.trainer import Trainer
 
 PIPELINED = SamplingConfig(type="pipelined")
+TWO = SamplingConfig(type="pipelined", producers=2)
+each_number = pytest.mark.parametrize("cfg", [PIPELINED, TWO], ids=["one", "two"])
 PPO = {"type": "ppo", "n_steps": 16, "n_epochs": 2, "batch_size": 32}
 CHUNK = 4 * 16
 FRAMES = ["frame_stack", "normalize_observation"]
@@ -113,6 +116,64 @@ def test_with_one_actor_it_collects_what_the_local_sampler_collects(form: str, o
         agent.explorer.set_clock((k + 1) * steps, 0.0)
 
 
+def part_of(rollout: Rollout, part: int, columns: int) -> Rollout:
+    """The columns of one producer, as it gathered them."""
+    own = slice(part * columns, (part + 1) * columns)
+
+    def events(batch: Any) -> Any:
+        inside = None if batch is None else (batch.b >= own.start) & (batch.b < own.stop)
+        if inside is None or not inside.any():
+            return None
+        return batch[inside].replace(b=batch.b[inside] - own.start)
+
+    rows = Batch(
+        (rollout.T, columns), {n: tree_map(lambda x: x[:, own], t) for n, t in rollout.rows.fields.items()}
+    )
+    return Rollout(
+        rows, rollout.start[own], rollout.last[own], events(rollout.ended), lost=events(rollout.lost)
+    )
+
+
+SPREAD = ("serial", "next step", "tensor", "trees", "memory", "frames", "box")
+
+
+@pytest.mark.filterwarnings("ignore::uniarena.envs.UniArenaNotice")
+@pytest.mark.parametrize("form", SPREAD)
+def test_two_producers_gather_what_each_would_by_itself(form: str, opened: list[Any]) -> None:
+    """Side by side: the first as if it were the only one, the second with streams of its own."""
+    spec, options, parts = FORMS[form]
+    options = {**options, "num_envs": 2} if form == "memory" else options
+    env = make_env(spec, **{"num_envs": len(spec) if isinstance(spec, list) else 1, **options})
+    columns, expected = env.num_envs // 2, []
+    for part in range(2):
+        agent = Agent.assemble(env, PPO, seed=3, **parts)
+        local = LocalSampler(
+            env.factory(columns, first=part * columns), OwnStreams(3, part), agent.learner.records
+        )
+        opened.append(local)
+        local.publish(agent.actor, 0)
+        expected.append([leaves(local.collect(7 * columns, boundary=k == 2).clone()) for k in range(5)])
+    agent = Agent.assemble(env, PPO, seed=3, **parts)
+    sampler = PipelinedSampler(env, agent.streams, agent.learner.records, cfg=TWO)
+    opened.append(sampler)
+    sampler.publish(agent.actor, 0)
+    steps = 7 * 2 * columns
+    for k in range(5):
+        rollout = sampler.collect(steps, boundary=k == 1, ahead=Ahead(steps, 1000))
+        assert rollout.rows.policy_version.shape == rollout.rows.shape == (7, 2 * columns)
+        for part in range(2):
+            found = leaves(part_of(rollout, part, columns))
+            assert same({n: x for n, x in found.items() if n in expected[part][k]}, expected[part][k]), (
+                k,
+                part,
+            )
+        if rollout.ended is not None:
+            assert (rollout.ended.t.diff() >= 0).all()
+        agent.explorer.set_clock((k + 1) * steps, 0.0)
+    if form == "box":  # whose first state is drawn
+        assert not torch.equal(*rollout.rows.reward.split(columns, 1))
+
+
 def trainer_of(
     cfg: SamplingConfig = PIPELINED, *callbacks: Any, spec: Any = "CartPole-v1", **options: Any
 ) -> Trainer:
@@ -141,17 +202,25 @@ class Watch:
         self.actors.append(copy.deepcopy(trainer.agent.actor))
 
 
-def test_each_chunk_is_collected_with_what_was_published_an_update_before(opened: list[Any]) -> None:
-    """Parameters and statistics of observations: the log-probs are those of that actor, bit for bit."""
+@each_number
+def test_each_chunk_is_collected_with_what_was_published_an_update_before(
+    cfg: SamplingConfig, opened: list[Any]
+) -> None:
+    """Parameters and statistics of observations: the log-probs are those of that actor, bit for bit (of one producer:
+    more rows at a time are multiplied in another order).
+    """
     watch = Watch()
-    trainer = trainer_of(PIPELINED, watch)
+    trainer = trainer_of(cfg, watch)
     opened.append(trainer)
     trainer.fit(5 * CHUNK)
     assert trainer.counters.env_steps == 5 * CHUNK and trainer.counters.updates == 5
     for k, chunk in enumerate(watch.chunks):
         version = max(0, k - 1)
         assert (chunk.rows.policy_version == version).all()
-        assert torch.equal(watch.actors[version].log_prob(chunk.rows), chunk.rows.log_prob)
+        found = watch.actors[version].log_prob(chunk.rows)
+        assert torch.equal(found, chunk.rows.log_prob) or (
+            cfg is TWO and torch.allclose(found, chunk.rows.log_prob, rtol=1e-5)
+        )
         if k > 1:
             assert not torch.equal(watch.actors[k].log_prob(chunk.rows), chunk.rows.log_prob)
 
@@ -164,10 +233,11 @@ class Stop:
             assert trainer.sampler.native_state
 
 
-def test_a_run_repeats_whoever_is_quicker(opened: list[Any]) -> None:
+@each_number
+def test_a_run_repeats_whoever_is_quicker(cfg: SamplingConfig, opened: list[Any]) -> None:
     states = []
     for callbacks in ((), (Stop(),)):
-        trainer = trainer_of(PIPELINED, *callbacks)
+        trainer = trainer_of(cfg, *callbacks)
         opened.append(trainer)
         trainer.fit(4 * CHUNK + 10)
         states.append({**trainer.state_dict(), "trainer": trainer.state_dict()["trainer"]["counters"]})
@@ -175,9 +245,10 @@ def test_a_run_repeats_whoever_is_quicker(opened: list[Any]) -> None:
     assert [*differ(states[0], states[1], "state")] == []
 
 
+@each_number
 @pytest.mark.parametrize("at", [1, 3])
 def test_resumed_with_a_chunk_in_flight_it_ends_bit_for_bit_as_uninterrupted(
-    at: int, opened: list[Any]
+    at: int, cfg: SamplingConfig, opened: list[Any]
 ) -> None:
     class Save:
         state: Any = None
@@ -187,12 +258,12 @@ def test_resumed_with_a_chunk_in_flight_it_ends_bit_for_bit_as_uninterrupted(
                 self.state = copy.deepcopy(trainer.state_dict())
 
     save = Save()
-    whole = trainer_of(PIPELINED, save)
+    whole = trainer_of(cfg, save)
     opened.append(whole)
     whole.fit(6 * CHUNK)
     assert len(save.state["sampler"]["chunks"]) == 1
     torch.manual_seed(0)
-    resumed = trainer_of(PIPELINED, Save())
+    resumed = trainer_of(cfg, Save())
     opened.append(resumed)
     resumed.load_state_dict(save.state)
     resumed.fit(6 * CHUNK)
@@ -207,6 +278,33 @@ def test_nothing_is_collected_beyond_the_end_and_a_longer_run_goes_on(opened: li
     assert state["chunks"] == [] and state["env_steps"] == 2 * CHUNK
     trainer.fit(3 * CHUNK + 20)
     assert trainer.counters.env_steps == 3 * CHUNK + 20 and trainer.sampler.state_dict()["chunks"] == []
+
+
+def test_the_state_of_another_number_of_producers_is_refused(opened: list[Any]) -> None:
+    one, two = trainer_of(), trainer_of(TWO)
+    opened.extend((one, two))
+    with pytest.raises(ValueError, match=r"of 1 producer, and here are 2: set sampling\.producers to 1"):
+        two.sampler.load_state_dict(one.sampler.state_dict())
+    with pytest.raises(ValueError, match=r"of 2 producers, and here are 1"):
+        one.sampler.load_state_dict(two.sampler.state_dict())
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_several_producers_reach_the_end_whatever_rows_are_not_valid(mode: str, opened: list[Any]) -> None:
+    """Chunks under way are taken for valid, and what is missing then comes with a further one."""
+    ends = []
+    for _ in range(2):
+        seed_globals(7)
+        vector = lambda num_envs: CounterVectorEnv(num_envs, (2, 3), mode)  # noqa: E731
+        env = make_env(vector, 2)
+        trainer = Trainer(Agent.assemble(env, {**PPO, "n_steps": 4}, seed=1), env, sampling=TWO)
+        opened.append(trainer)
+        trainer.fit(50)
+        assert 50 <= trainer.counters.env_steps <= 51 and trainer.sampler.state_dict()["chunks"] == []
+        trainer.fit(60)
+        assert trainer.counters.env_steps >= 60
+        ends.append(trainer.state_dict()["agent"])
+    assert [*differ(ends[0], ends[1], "state")] == []
 
 
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
@@ -241,7 +339,10 @@ def test_the_trainers_process_steps_no_environment(opened: list[Any]) -> None:
     assert trainer.counters.env_steps == 2 * CHUNK and Counted.steps == 0
 
 
-def test_an_attribute_is_set_before_the_next_chunk_that_begins(opened: list[Any]) -> None:
+@each_number
+def test_an_attribute_is_set_before_the_next_chunk_that_begins(
+    cfg: SamplingConfig, opened: list[Any]
+) -> None:
     levels = []
 
     class Harder:
@@ -257,7 +358,7 @@ def test_an_attribute_is_set_before_the_next_chunk_that_begins(opened: list[Any]
         def set_level(self, level: int) -> None:
             raise ValueError(f"there is no level {level}")
 
-    trainer = trainer_of(PIPELINED, Harder(), spec=Telling)
+    trainer = trainer_of(cfg, Harder(), spec=Telling)
     opened.append(trainer)
     with pytest.raises(ValueError, match="there is no level 9"):  # which harms nothing
         trainer.sampler.set_attr("level", 9)
@@ -266,16 +367,20 @@ def test_an_attribute_is_set_before_the_next_chunk_that_begins(opened: list[Any]
     assert levels == [[2.0], [2.0], [5.0], [5.0], [5.0]]
 
 
-def test_free_running_takes_the_newest_parameters_there_are(opened: list[Any]) -> None:
+@pytest.mark.parametrize("producers", [1, 2])
+def test_free_running_takes_the_newest_parameters_there_are(producers: int, opened: list[Any]) -> None:
+    """Each producer by itself."""
     watch = Watch()
-    trainer = trainer_of(SamplingConfig(type="pipelined", lag="free"), watch)
+    trainer = trainer_of(SamplingConfig(type="pipelined", lag="free", producers=producers), watch)
     opened.append(trainer)
     trainer.fit(8 * CHUNK)
     assert trainer.counters.env_steps == 8 * CHUNK
     for k, chunk in enumerate(watch.chunks):
-        (version,) = set(chunk.rows.policy_version.flatten().tolist())
-        assert k - 3 <= version <= k
-        assert torch.equal(watch.actors[version].log_prob(chunk.rows), chunk.rows.log_prob)
+        for part in range(producers):
+            rows = part_of(chunk, part, 4 // producers).rows
+            (version,) = set(rows.policy_version.flatten().tolist())
+            assert k - 3 <= version <= k
+            assert torch.allclose(watch.actors[version].log_prob(rows), rows.log_prob, rtol=1e-5)
 
 
 class Locked(torch.nn.Module):
@@ -336,3 +441,18 @@ def test_what_cannot_be_pipelined_is_refused(
     opened.append(env)
     with pytest.raises(ConfigError, match=words):
         Trainer(Agent.assemble(env, {**PPO, **learner}), env, sampling=PIPELINED)
+
+
+def test_environments_that_cannot_be_spread_evenly_are_refused(opened: list[Any]) -> None:
+    env = make_env("CartPole-v1", 6)
+    opened.append(env)
+    cfg = SamplingConfig(type="pipelined", producers=4)
+    with pytest.raises(
+        ConfigError, match=r"6 environments .* over 4 producers; those that fit are 1, 2, 3, 6"
+    ):
+        Trainer(Agent.assemble(env, PPO), env, sampling=cfg)
+
+
+def test_one_process_has_no_producers() -> None:
+    with pytest.raises(ConfigError, match="2 producer processes, but `local` steps the environments"):
+        SamplingConfig(producers=2)

@@ -154,6 +154,14 @@ def test_warm_up_comes_first_and_is_uniform(kind: str) -> None:
     assert not isinstance(actor.noise(1, 500, generator), dict)
 
 
+def test_a_row_of_a_warm_up_counts_for_every_process_that_acts() -> None:
+    noise = explorer("gaussian", warmup=1000)
+    for parts, rows in ((1, 8), (2, 5)):
+        noise.parts = parts
+        drawn = Actor(policy_of().frozen(), noise).noise(8, 100, torch.Generator().manual_seed(0))
+        assert int(drawn["rows"][:, 0].sum()) == rows if "rows" in drawn else rows == 8
+
+
 # -- parameters ------------------------------------------------------------------------------------------------------
 def test_parameter_noise_is_consistent_until_it_is_drawn_anew() -> None:
     frozen, noise = policy_of().frozen(), explorer("parameter", redraw_env_steps=20)

@@ -83,6 +83,32 @@ def test_a_fault_of_the_producer_is_an_error_that_tells_it(how: str) -> None:
     trainer.close()
 
 
+@each_way
+@pytest.mark.parametrize("lag", [1, "free"])
+def test_of_several_the_one_that_fails_is_told_at_once(how: str, lag: Any) -> None:
+    """The other one is in a step that takes for ever where it does not matter, and ends with the sampler."""
+
+    class Patient(CounterEnv):
+        def step(self, action: int) -> Any:
+            if how != "hangs" and self.t == 10:
+                threading.Event().wait()
+            return super().step(action)
+
+    env = make_env([lambda: Patient(100), lambda: Fragile(how, at=12)])
+    cfg = SamplingConfig(type="pipelined", lag=lag, producers=2, timeout_s=sampling(how).timeout_s)
+    trainer = Trainer(Agent.assemble(env, PPO, policy={"hidden_sizes": [4]}), env, sampling=cfg)
+    pids = trainer.sampler.pids  # type: ignore[union-attr]
+    with pytest.raises(ProducerError) as told:
+        trainer.fit(100)
+    text = str(told.value)
+    assert "producer process 1 (environment 1 of" in text
+    assert WORDS[how] in text and "in collect()" in text and len(pids) == 2
+    assert trainer.sampler.state_dict()["chunks"] == []
+    with pytest.raises(ProducerError, match="make the trainer anew"):
+        trainer.fit(100)
+    trainer.close()
+
+
 def test_a_slow_producer_is_not_one_that_hangs() -> None:
     """It takes steps; only together they take longer than the limit."""
 
@@ -117,10 +143,12 @@ def test_a_worker_of_the_producer_is_started_again(tmp_path: Path) -> None:
     trainer.close()
 
 
-@pytest.mark.parametrize("learner", [PPO, DQN], ids=["ppo", "dqn"])
+@pytest.mark.parametrize(
+    ("learner", "producers"), [(PPO, 1), (DQN, 1), (PPO, 2)], ids=["ppo", "dqn", "ppo, two producers"]
+)
 @pytest.mark.parametrize("how", ["raises", "killed", "hangs"])
 def test_a_run_that_stops_has_a_checkpoint_to_go_on_from(
-    how: str, learner: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    how: str, learner: dict[str, Any], producers: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     config = {
         "environment": {
@@ -130,7 +158,7 @@ def test_a_run_that_stops_has_a_checkpoint_to_go_on_from(
         },
         "learner": learner,
         "agent": {"policy": {"hidden_sizes": [8]}},
-        "sampling": {"type": "pipelined", "timeout_s": sampling(how).timeout_s},
+        "sampling": {"type": "pipelined", "timeout_s": sampling(how).timeout_s, "producers": producers},
         "training": {"total_timesteps": 64, "save_every_env_steps": 64, "eval_every_env_steps": 64},
         "callbacks": [{"type": "evaluate", "at_end": False}],
     }
@@ -174,14 +202,15 @@ def test_what_is_not_closed_is_closed_when_it_is_forgotten() -> None:
     trainer = trainer_of(CounterEnv, sampling("killed"))
     trainer.fit(32)
     assert isinstance(trainer.sampler, PipelinedSampler) and mapped() > before
-    process = psutil.Process(trainer.sampler.pid)
+    process = psutil.Process(trainer.sampler.pids[0])
     del trainer
     assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     assert mapped() == before
 
 
-def test_memory_is_mapped_once_however_long_it_runs() -> None:
-    trainer = trainer_of(CounterEnv, sampling("killed"), n_steps=4)
+@pytest.mark.parametrize("producers", [1, 2])
+def test_memory_is_mapped_once_however_long_it_runs(producers: int) -> None:
+    trainer = trainer_of(CounterEnv, SamplingConfig(type="pipelined", producers=producers), n_steps=4)
     trainer.fit(80)
     before, files = mapped(), len(os.listdir("/proc/self/fd"))
     trainer.fit(800)
@@ -202,29 +231,29 @@ def test_ctrl_c_while_the_producer_hangs_leaves_nobody() -> None:
 def test_the_producer_leaves_signals_that_stop_a_run_to_the_trainer(name: str) -> None:
     trainer = trainer_of(CounterEnv, sampling("killed"))
     trainer.fit(16)
-    assert isinstance(trainer.sampler, PipelinedSampler) and trainer.sampler.pid is not None
-    os.kill(trainer.sampler.pid, getattr(signal, name))
+    assert isinstance(trainer.sampler, PipelinedSampler)
+    os.kill(trainer.sampler.pids[0], getattr(signal, name))
     trainer.fit(64)
     trainer.close()
 
 
-def _orphan(pipe: Any) -> None:
-    trainer = trainer_of(
-        lambda: Fragile("hangs", at=2), SamplingConfig(type="pipelined", timeout_s=None), "async"
-    )
+def _orphan(pipe: Any, producers: int) -> None:
+    cfg = SamplingConfig(type="pipelined", timeout_s=None, producers=producers)
+    trainer = trainer_of(lambda: Fragile("hangs", at=2), cfg, "async")
     pipe.send([child.pid for child in psutil.Process().children(recursive=True)])
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
     trainer.fit(100)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="by prctl")
-def test_the_producer_and_its_workers_end_where_the_trainer_is_killed() -> None:
+@pytest.mark.parametrize("producers", [1, 2])
+def test_producers_and_their_workers_end_where_the_trainer_is_killed(producers: int) -> None:
     here, there = multiprocessing.Pipe()
-    parent = multiprocessing.get_context("fork").Process(target=_orphan, args=(there,))
+    parent = multiprocessing.get_context("fork").Process(target=_orphan, args=(there, producers))
     parent.start()
     processes = [psutil.Process(pid) for pid in here.recv()]
     parent.join()
-    assert parent.exitcode == -signal.SIGKILL and len(processes) == 3
+    assert parent.exitcode == -signal.SIGKILL and len(processes) == 2 + producers
     _, alive = psutil.wait_procs(processes, timeout=10)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 

@@ -25,6 +25,8 @@ FAST = (
     "off-policy parameter_noise",
     "memory ppo",
 )
+SPREAD = ("on-policy no_native_state_wrappers", "off-policy parameter_noise", "memory ppo")
+"""With two producers, too; the others of `FAST` are slow there."""
 MARKS: dict[str, Any] = {"on-policy lunarlander": pytest.mark.extra("box2d")}
 
 
@@ -33,8 +35,19 @@ MARKS: dict[str, Any] = {"on-policy lunarlander": pytest.mark.extra("box2d")}
     [pytest.param(name, marks=MARKS.get(name, () if name in FAST else pytest.mark.slow)) for name in RUNS],
 )
 def test_a_killed_and_resumed_run_ends_as_one_that_never_stopped(name: str, tmp_path: Path) -> None:
+    _killed_and_resumed(name, "pipelined", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SPREAD else pytest.mark.slow) for name in FAST]
+)
+def test_so_does_one_with_two_producers(name: str, tmp_path: Path) -> None:
+    _killed_and_resumed(name, {"type": "pipelined", "producers": 2}, tmp_path)
+
+
+def _killed_and_resumed(name: str, sampling: Any, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    given = {**RUNS[name], "sampling": "pipelined"}
+    given = {**RUNS[name], "sampling": sampling}
     buffer = given["agent"].get("buffer", {})
     if "memory_map" in buffer:
         given["agent"] = {**given["agent"], "buffer": {**buffer, "memory_map": str(tmp_path / "mapped")}}

@@ -218,8 +218,14 @@ def usage(sampler: Any = None) -> dict[str, float]:
     """Seconds of a core so far: of this process's main thread, its other threads, and each of its children.
 
     Args:
-        sampler: the one among them that has its `pid` is called the producer.
+        sampler: those among them that are its `pids` are called producers.
     """
+    pids = getattr(sampler, "pids", [])
+    producers = dict(
+        zip(
+            pids, [f"producer {k}" for k in range(len(pids))] if len(pids) > 1 else ["producer"], strict=False
+        )
+    )
     process, main = psutil.Process(), threading.main_thread().native_id
     found = {"main thread": 0.0}
     for thread in process.threads():
@@ -228,7 +234,7 @@ def usage(sampler: Any = None) -> dict[str, float]:
     for child in process.children(recursive=True):
         try:
             times = child.cpu_times()
-            name = "producer" if child.pid == getattr(sampler, "pid", None) else f"process {child.pid}"
+            name = producers.get(child.pid, f"process {child.pid}")
             found[name] = times.user + times.system
         except psutil.Error:  # it ended meanwhile
             continue

@@ -6,9 +6,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from uniarena.analysis.rates import Clock, Rate, environment_rate
+from uniarena.analysis.spread import spread_rate
 from uniarena.config import ConfigError, WorkersConfig
 from uniarena.envs import WorkerError
 from uniarena.envs.protocol import Env
@@ -17,6 +19,8 @@ Make = Callable[[int, str | WorkersConfig], Env]
 """(number of environments, vectorization) → environment."""
 
 MODES = ("serial", "sync", "async", "native", "envpool", "tensor")
+PRODUCERS = "producers"
+"""Not a form of the environment: `sampling: {type: pipelined, producers: n}`, each with its part in its plain form."""
 WORTH_IT = 1.25
 """What is this much faster than the plain way is worth a key in the config; less is lost in a machine's noise."""
 WORKERS_PAY_S = 1e-3
@@ -33,10 +37,11 @@ class Row:
     """One way of stepping so many environments.
 
     Attributes:
-        num_envs, mode: as in the config.
-        processes: of `async`; None: without.
+        num_envs, mode: as in the config; `producers` for several of `sampling: pipelined`.
+        processes: of `async` and `producers`; None: without.
         rate: environment steps and seconds; None: there is no such form of the environment.
         why: then, what it said.
+        cores: that producers had in the middle.
     """
 
     num_envs: int
@@ -44,9 +49,12 @@ class Row:
     processes: int | None = None
     rate: Rate | None = None
     why: str = ""
+    cores: float = 0.0
 
     @property
     def name(self) -> str:
+        if self.mode == PRODUCERS:
+            return f"{self.processes} producers"
         return self.mode if self.processes is None else f"{self.mode}, {self.processes} processes"
 
     @property
@@ -60,6 +68,7 @@ class Advice:
 
     Attributes:
         environment: keys of the section `environment`.
+        sampling: keys of the section `sampling`.
         training: keys of the section `training`.
         reasons: a sentence each.
     """
@@ -67,11 +76,12 @@ class Advice:
     environment: dict[str, Any]
     training: dict[str, Any] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    sampling: dict[str, Any] = field(default_factory=dict)
 
     def yaml(self) -> str:
         """The lines for the config."""
         lines = []
-        for section in ("environment", "training"):
+        for section in ("environment", "sampling", "training"):
             keys = getattr(self, section)
             lines += [f"{section}:"] if keys else []
             for key, value in keys.items():
@@ -102,6 +112,18 @@ def measure(
                     yield Row(count, mode, processes, environment_rate(env, seconds, clock))
                 finally:
                     env.close()
+        for producers in _spread(count):
+            try:
+                rate, used = spread_rate(partial(make, count // producers, "auto"), producers, seconds, clock)
+            except ConfigError as error:
+                yield Row(count, PRODUCERS, producers, None, str(error.args[0]).strip().splitlines()[0])
+                continue
+            yield Row(count, PRODUCERS, producers, rate, cores=used)
+
+
+def _spread(count: int) -> list[int]:
+    """Numbers of producers to try: two, and one for each core, where the environments can be spread over them."""
+    return [n for n in sorted({2, cores()}) if 1 < n <= count and count % n == 0 and cores() > 1]
 
 
 def _processes(count: int) -> list[int]:
@@ -119,17 +141,27 @@ def advise(rows: Sequence[Row], num_envs: int | None = None) -> Advice:
     Raises:
         ValueError: nothing was measured.
     """
-    known = [row for row in rows if row.rate is not None]
+    known = [row for row in rows if row.rate is not None and not (row.mode == PRODUCERS and _crowds(row))]
     if not known:
         raise ValueError("no way of stepping this environment could be measured")
     if num_envs is None:
         num_envs = _settled(known).num_envs
     at = [row for row in known if row.num_envs == num_envs] or known
     chosen = _settled(at)
-    keys: dict[str, Any] = {"num_envs": chosen.num_envs, "vectorization": chosen.mode}
+    keys: dict[str, Any] = {"num_envs": chosen.num_envs}
+    if chosen.mode == PRODUCERS:
+        beside = {"type": "pipelined", "producers": chosen.processes}
+        keys["vectorization"] = "auto"
+        return Advice(keys, {}, tuple(_reasons(known, at, chosen)), beside)
+    keys["vectorization"] = chosen.mode
     if chosen.processes is not None:
         keys["workers"] = {"processes": chosen.processes}
     return Advice(keys, {}, tuple(_reasons(known, at, chosen)))
+
+
+def _crowds(row: Row) -> bool:
+    """Whether producers leave no core to the learner."""
+    return row.cores + 1.0 > cores() + 0.25
 
 
 def _settled(rows: Sequence[Row]) -> Row:
@@ -137,8 +169,10 @@ def _settled(rows: Sequence[Row]) -> Row:
     best = max(rows, key=lambda row: row.per_second)
     count = min(row.num_envs for row in rows if _near(row, best))
     best = max((row for row in rows if row.num_envs == count), key=lambda row: row.per_second)
-    plain = [row for row in rows if row.num_envs == count and row.mode == MODES[0] and _near(row, best)]
-    return plain[0] if plain else best
+    near = [row for row in rows if row.num_envs == count and _near(row, best)]
+    plain = [row for row in near if row.mode == MODES[0]]
+    inside = [row for row in near if row.mode != PRODUCERS]
+    return plain[0] if plain else max(inside or near, key=lambda row: row.per_second)
 
 
 def _near(row: Row, best: Row) -> bool:
@@ -149,9 +183,12 @@ def _reasons(known: Sequence[Row], at: Sequence[Row], chosen: Row) -> Iterator[s
     others = [row for row in at if row.mode == "serial" and row is not chosen]
     if others:
         times = chosen.per_second / others[0].per_second
-        yield f"{chosen.name} gives {chosen.per_second:,.0f} steps/s, {times:.1f} times as many as serial."
+        give = "give" if chosen.mode == PRODUCERS else "gives"
+        yield f"{chosen.name} {give} {chosen.per_second:,.0f} steps/s, {times:.1f} times as many as serial."
     else:
         yield f"{chosen.name} gives {chosen.per_second:,.0f} steps/s."
+    if chosen.mode == PRODUCERS:
+        yield f"They use {chosen.cores:.1f} of {cores()} cores, so one is left to the learner."
     serial = [row for row in known if row.mode == "serial"]
     workers = [row for row in at if row.mode == "async"]
     if serial and workers:

@@ -308,7 +308,9 @@ def summary(trainer: Trainer) -> str:
         data += f"regularizers: {terms.describe()}\n"
     sampling = ""
     if trainer.sampler.ahead:
-        sampling = "sampling: in a process of its own, while this one learns from the chunk before\n"
+        count = len(getattr(trainer.sampler, "pids", ()))
+        where = f"in {count} processes" if count > 1 else "in a process of its own"
+        sampling = f"sampling: {where}, while this one learns from the chunk before\n"
     return (
         f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
         f"action {describe(env.action_map.env_space)}\n"

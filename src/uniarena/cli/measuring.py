@@ -87,6 +87,9 @@ def profile(
             help="Where profile.json and its picture go; by default the run's folder, or the current one."
         ),
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A file for the picture, such as docs/profile.png, instead.")
+    ] = None,
     as_json: Json = False,
 ) -> Answer:
     """Train for a while as a config says, in a scratch folder, and say where the time goes."""
@@ -111,6 +114,6 @@ def profile(
     from uniarena.cli import tables
 
     assembly.check(experiment)
-    done = runs.profile(experiment, to or (given if is_run else Path()), steps)
+    done = runs.profile(experiment, to or (given if is_run else Path()), steps, plot=plot)
     document = {**done.found.to_json(), "file": str(done.file), "picture": done.picture and str(done.picture)}
     return Answer(document, tables.profile(done))

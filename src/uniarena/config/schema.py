@@ -78,11 +78,18 @@ class SamplingConfig:
     lag: Literal["free"] | Annotated[int, Between(1, 1)] = (
         1  # pipelined: chunks that experience is behind; free: as few as there are, and no run repeats
     )
+    producers: Count = 1  # pipelined: processes that each step a part of the environments
     timeout_s: Annotated[float, Between(0, above=True)] | None = (
         600.0  # pipelined: seconds without a step; null: no limit
     )
 
     def __post_init__(self) -> None:
+        if self.type == "local" and self.producers != 1:
+            raise ConfigError(
+                f"{self.producers} producer processes, but `local` steps the environments in the learner's process",
+                "producers",
+                hint="add `type: pipelined`, or remove the key",
+            )
         if self.type == "local" and self.lag != 1:
             raise ConfigError(
                 "experience that is sampled in the learner's process is never behind",

@@ -71,8 +71,8 @@ def make_env(
         action_mask: `auto`, `info`, `none`, or the key of info or of the observation that holds the mask.
 
     Returns:
-        The environment. Unless `spec` was an object, its `factory(num_envs, seed, wrappers)` makes another of
-        the same pipeline, as evaluation needs one.
+        The environment. Unless `spec` was an object, its `factory(num_envs, seed, wrappers, first)` makes another of
+        the same pipeline, as evaluation needs one, or a part of it from column `first` of a list on.
 
     Raises:
         ConfigError: unknown ids, missing packages (with the extra to install), spaces or combinations that
@@ -122,12 +122,13 @@ def _again(
     num_envs: int,
     seed: int | None = None,
     wrappers: Sequence[Any] = (),
+    first: int = 0,
 ) -> Env:
     """The same pipeline once more, with further wrappers around it; pictures are asked for where they are recorded."""
     if any(isinstance(item, Mapping) and item.get("type") == "record_video" for item in wrappers):
         kwargs = {"render_mode": "rgb_array", **kwargs}
     if isinstance(spec, (list, tuple)):
-        spec = [spec[column % len(spec)] for column in range(num_envs)]
+        spec = [spec[(first + column) % len(spec)] for column in range(num_envs)]
     options = {name: getattr(order, name) for name in ("max_episode_steps", "action_mask")}
     options["vectorization"] = order.workers or order.vectorization
     return make_env(spec, num_envs, wrappers=(*given, *wrappers), seed=seed, kwargs=kwargs, **options)

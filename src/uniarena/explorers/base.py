@@ -46,6 +46,7 @@ class Explorer(ABC):
         env_steps: env steps of the run at the beginning of the chunk.
         progress: fraction of the run that is done by then.
         warmup: env steps of random actions.
+        parts: processes among which the columns are spread; a row counts for all of them.
 
     Raises:
         ConfigError: a warm-up in a space without finite bounds.
@@ -57,7 +58,7 @@ class Explorer(ABC):
         self.cfg, self.policy_space = cfg, policy_space
         own = getattr(cfg, "warmup", None)
         self.warmup: int = warmup if own is None else own
-        self.env_steps, self.progress = 0, 0.0
+        self.env_steps, self.progress, self.parts = 0, 0.0, 1
         self._uniform: UniformActions | None = None
         if self.warmup > 0:
             if policy_space is None:
@@ -79,9 +80,9 @@ class Explorer(ABC):
     ) -> Tree | None:
         """What `noise` draws, and the random actions of those rows that are part of the warm-up.
 
-        Row t of a chunk counts as env step `env_steps + t · columns`.
+        Row t of a chunk counts as env step `env_steps + t · columns · parts`.
         """
-        rows = min(steps, -(-(self.warmup - self.env_steps) // columns))
+        rows = min(steps, -(-(self.warmup - self.env_steps) // (columns * self.parts)))
         if rows <= 0 or self._uniform is None:
             return self.noise(policy, steps, columns, generator)
         random = self._uniform.noise(steps, columns, generator)

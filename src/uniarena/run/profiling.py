@@ -53,12 +53,19 @@ class Profiled:
         return self.load > cores() + 0.5
 
 
-def profile(exp: Experiment, folder: str | Path, steps: int | None = None, seconds: float = 1.0) -> Profiled:
+def profile(
+    exp: Experiment,
+    folder: str | Path,
+    steps: int | None = None,
+    seconds: float = 1.0,
+    plot: str | Path | None = None,
+) -> Profiled:
     """Train for a while as `exp` says, from the beginning and in a scratch folder, and say where the time goes.
 
     Args:
         exp: the configuration; `assembly.check` comes first.
         folder: where `profile.json` and its picture go.
+        plot: a file for the picture instead.
         steps: env steps of the window; None: 4 updates' worth, 2,000 at least. Before it come the warm-up and two
             iterations with an update. From data alone it is updates, 200 unless told.
         seconds: of each floor.
@@ -71,9 +78,10 @@ def profile(exp: Experiment, folder: str | Path, steps: int | None = None, secon
     with tempfile.TemporaryDirectory(prefix="uniarena-profile-") as scratch, ended_early():
         found = _profiled(exp, Path(scratch), steps, seconds)
     provenance.replace_text(place / FILE, json.dumps(found.to_json(), indent=1) + "\n")
-    picture: Path | None = place / PICTURE
+    picture: Path | None = Path(plot) if plot else place / PICTURE
     try:
         assert picture is not None
+        picture.parent.mkdir(parents=True, exist_ok=True)
         parts = {phase: found.share(phase) for phase in profiling.PHASES if found.share(phase) >= 0.001}
         busy = {side.name: side.busy for side in found.sides}
         draw.shares(parts, busy, f"{found.steps_per_second:,.0f} {found.unit.replace('_', ' ')}/s", picture)

@@ -1,4 +1,4 @@
-"""Sampling beside learning: a producer process collects the next chunk while this one learns from the last.
+"""Sampling beside learning: producer processes collect the next chunk while this one learns from the last.
 
 With a fixed lag, chunk k + 1 is collected with the parameters after update k − 1 while update k runs. Which ones these
 are does not depend on who was quicker, so a run repeats bit for bit.
@@ -6,8 +6,6 @@ are does not depend on who was quicker, so a run repeats bit for bit.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import multiprocessing
 import os
 import time
@@ -15,51 +13,56 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
 
 from uniarena.batch import Rollout, Tree
 from uniarena.buffers.rollout import rollout_from_state, rollout_to_state
 from uniarena.config import ConfigError, SamplingConfig
-from uniarena.envs.faults import ONE_SCREEN, WorkerError, WorkerFault
 from uniarena.envs.inside import innermost
 from uniarena.envs.protocol import Env
-from uniarena.envs.worker_link import OURS, Link, refuse_unguarded, shut
+from uniarena.envs.worker_link import refuse_unguarded, shut
 from uniarena.envs.worker_process import Refused
 from uniarena.explorers.actor import Actor
 from uniarena.sampling.ahead import Ahead
-from uniarena.sampling.handover import Inbox
-from uniarena.sampling.producer import Collected, Order, Plan, produce
+from uniarena.sampling.beside import SideBySide, join_columns
+from uniarena.sampling.producer import Collected, Order, Plan
 from uniarena.sampling.published import Published
-from uniarena.sampling.shared import MappedMemory, SharedMemory
+from uniarena.sampling.remote import ProducerError, Remote, Remotes
+from uniarena.sampling.shared import SharedMemory
 from uniarena.seeding import Streams
+
+__all__ = ["PipelinedSampler", "ProducerError"]
 
 _LOCKED_S = 10.0  # longer nobody copies parameters: who holds the lock is dead
 
 
-class ProducerError(WorkerError):
-    """The producer process raised, ended or hung."""
+class _Ready:
+    """A chunk that is there: what each producer gave, and what its explorer's state was afterwards."""
+
+    def __init__(self, parts: list[Rollout], explorer: dict[str, Any]) -> None:
+        self.parts, self.explorer = parts, explorer
 
 
 class PipelinedSampler:
-    """Has a producer process step an environment like `env`, which itself is never stepped.
+    """Has producer processes step environments like `env`, which itself is never stepped.
 
     Args:
-        env: the batched environment; the producer makes another one with its factory.
-        streams: named generators; the producer derives its own from the same seed.
+        env: the batched environment; each producer makes another one with its factory, of its part of the columns.
+        streams: named generators; producers derive their own from the same seed.
         records: what the learner must know of the behaviour policy.
         device: where rollouts are handed on.
         cfg: the section `sampling`.
 
     Attributes:
         ahead: chunks that are under way when one is handed on.
-        seconds: `waited` for the producer here, and `collecting` there.
+        seconds: `waited` for producers here, and `collecting` there, by the one that took longest.
 
     Raises:
-        ConfigError: no second environment can be made, or it lives on another device.
-        ProducerError: the producer could not make or reset it.
+        ConfigError: no second environment can be made, it lives on another device, or its columns cannot be spread
+            evenly over the producers.
+        ProducerError: a producer could not make or reset it.
     """
 
     def __init__(
@@ -73,41 +76,38 @@ class PipelinedSampler:
         refuse_unguarded()
         self.env, self.cfg = env, cfg or SamplingConfig(type="pipelined")
         self.device = torch.device("cpu" if device is None else device)
-        make = _maker(env)
         free = self.cfg.lag == "free"
         self.ahead = 2 if free else 1
         self.seconds = {"waited": 0.0, "collecting": 0.0}
         context = multiprocessing.get_context()
-        board = context.RawArray(ctypes.c_int64, 2)
-        self._board, self._lock = np.frombuffer(cast(Any, board), np.int64), context.Lock() if free else None
-        plan = Plan(make, streams.seed, tuple(records), env.env_id, self.ahead + 1)
-        self._link = Link(f"{OURS}producer", produce, plan, (board, self._lock), context, parent=True)
-        self._memory, self._mapped = SharedMemory(), MappedMemory()
-        self._inboxes = [Inbox(self._mapped) for _ in range(self.ahead + 1)]
+        self._lock = context.Lock() if free else None
+        plans = _plans(env, streams.seed, tuple(records), self.ahead + 1, self.cfg.producers)
+        remotes = [Remote(plan, self._lock, context) for plan in plans]
+        self._remotes = Remotes(remotes, env.env_id, self.cfg.timeout_s)
+        self._memory, self._joined = SharedMemory(), SideBySide()
         self._actor: Actor | None = None
         self._published: Published | None = None
-        self._explorer: dict[str, Any] | None = None  # a loaded state that no actor was there to take
+        self._explorers: list[Any] = [None] * len(plans)  # loaded states that no actor was there to take
         self._version = self._orders = self._total = self._boundaries = 0
-        self._ready: deque[tuple[Rollout, dict[str, Any]]] = deque()
-        self._attributes: dict[str, Any] = {}  # that were set, and those that the producer was not told yet
+        self._ready: deque[_Ready] = deque()
+        self._due: deque[int] = deque()  # env steps of the chunks under way, if all their rows are valid
+        self._attributes: dict[str, Any] = {}  # that were set, and those that producers were not told yet
         self._pending: dict[str, Any] = {}
-        self._broken = False
-        self._end = Finalize(self, shut, args=([self._link],), exitpriority=10)  # also at exit and collection
+        self._end = Finalize(self, shut, args=(self._remotes.links,), exitpriority=10)  # also at exit
         try:
-            begun = self._start()
+            begun = self._remotes.start()
         except BaseException:
             self.close()
             raise
-        self.columns: int = begun["columns"]
-        self.last_obs: Tree = begun["obs"]
+        self.columns: int = sum(each["columns"] for each in begun)
+        self.last_obs: Tree = join_columns([each["obs"] for each in begun])
         if hasattr(innermost(env), "pids"):  # its worker processes have nothing to do
             env.close()
 
     @property
-    def pid(self) -> int | None:
-        """Of the producer; None where it has ended."""
-        process = self._link.process
-        return None if process is None else process.pid
+    def pids(self) -> list[int]:
+        """Of the producers, without those that have ended."""
+        return [part.pid for part in self._remotes.parts if part.pid is not None]
 
     def publish(self, actor: Actor, version: int) -> None:
         """Collect with `actor` from the next chunk that is begun on; its values are copied when that is ordered."""
@@ -127,7 +127,7 @@ class PipelinedSampler:
 
         Raises:
             RuntimeError: no actor was published.
-            ProducerError: the producer raised, ended or hung.
+            ProducerError: a producer raised, ended or hung.
         """
         if self._actor is None:
             raise RuntimeError("collect() before publish(): publish an actor first.")
@@ -139,12 +139,15 @@ class PipelinedSampler:
         if not (self._orders or self._ready):
             self._order(steps, total, boundary and ahead is None, now)
         while ahead is not None and self._orders + len(self._ready) <= self.ahead:
-            self._order(ahead.steps, total, boundary, None)
+            if not self._order(ahead.steps, total, boundary, None):
+                break
         while not self._ready:
             self._take()
-        rollout, explorer = self._ready.popleft()
-        if explorer:
-            self._actor.explorer.load_state_dict(explorer)
+        self._due.popleft()
+        ready = self._ready.popleft()
+        if ready.explorer:
+            self._actor.explorer.load_state_dict(ready.explorer)
+        rollout = self._joined.join(ready.parts)
         return rollout if self.device.type == "cpu" else rollout.to(self.device)
 
     def set_attr(self, name: str, value: Any) -> None:
@@ -160,13 +163,14 @@ class PipelinedSampler:
     def abandon(self) -> None:
         """Give up all running episodes and the chunks under way: the next one begins with new ones."""
         self._boundaries += 1
-        if not self._broken:
+        if not self._remotes.broken:
             self._ask("abandon")
         self._ready.clear()
+        self._due.clear()
 
     def close(self) -> None:
-        """End the producer, whatever it does: within seconds. Again is harmless."""
-        self._broken = True
+        """End the producers, whatever they do: within seconds. Again is harmless."""
+        self._remotes.broken = True
         self._end()
         self._ready.clear()
         self.env.close()
@@ -174,46 +178,56 @@ class PipelinedSampler:
     @property
     def native_state(self) -> bool:
         """Whether the environment can save its own state."""
-        return not self._broken and bool(self._ask("native"))
+        return not self._remotes.broken and all(self._ask("native"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything after the chunks under way, and these; what a lost producer leaves, begins with new episodes."""
-        if self._broken:
+        """Everything after the chunks under way, and these; what a lost producer leaves, begins with new episodes.
+
+        It is the state of the first producer, with those of the `others` in it.
+        """
+        if self._remotes.broken:
             known = {"boundaries": self._boundaries + 1, "attributes": dict(self._attributes)}
             nothing = dict.fromkeys(
                 ("env", "obs", "is_first", "state", "stream", "globals", "explorer", "env_steps")
             )
-            return {**nothing, **known, "reset_with": dict(self._attributes), "pending": {}, "chunks": []}
-        own = self._ask("state")
-        chunks = [{"rollout": rollout_to_state(rollout), "explorer": told} for rollout, told in self._ready]
-        return {**own, "pending": dict(self._pending), "chunks": chunks}
+            own = {**nothing, **known, "reset_with": dict(self._attributes)}
+            states, pending, chunks = [dict(own) for _ in self._remotes.parts], {}, []
+        else:
+            states, pending = self._ask("state"), dict(self._pending)
+            whole = [(SideBySide().join(ready.parts), ready.explorer) for ready in self._ready]
+            chunks = [{"rollout": rollout_to_state(rollout), "explorer": told} for rollout, told in whole]
+        others = {"others": states[1:]} if len(states) > 1 else {}
+        return {**states[0], **others, "pending": pending, "chunks": chunks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where the state was taken; without native state, as after the last declared boundary.
 
         Raises:
-            ValueError: it is the state of another kind of sampler.
+            ValueError: it is the state of another kind of sampler, or of another number of producers.
         """
         if "chunks" not in state:
             raise ValueError("the state is that of sampling in one process: set sampling.type to local")
+        own = {name: value for name, value in state.items() if name not in ("others", "pending", "chunks")}
+        states, wanted = [own, *state.get("others", ())], len(self._remotes.parts)
+        if (given := len(states)) != wanted:
+            raise ValueError(
+                f"the state is that of {given} producer{'s' if given > 1 else ''}, and here are {wanted}: set "
+                f"sampling.producers to {given}"
+            )
         self._drain()
-        own = {name: value for name, value in state.items() if name not in ("pending", "chunks")}
-        self._ask("load", own)
-        self._explorer = state["explorer"]
+        self._ask("load", each=states)
+        self._explorers = [each["explorer"] for each in states]
         self._boundaries, self._pending = state["boundaries"], dict(state["pending"])
         self._attributes = {**state["attributes"], **self._pending}
         self._ready = deque(
-            (rollout_from_state(chunk["rollout"]), dict(chunk["explorer"])) for chunk in state["chunks"]
+            _Ready([rollout_from_state(chunk["rollout"])], dict(chunk["explorer"]))
+            for chunk in state["chunks"]
         )
+        self._due = deque(ready.parts[0].T * ready.parts[0].B for ready in self._ready)
 
-    # -- the producer -------------------------------------------------------------------------------------------------
-    def _start(self) -> Any:
-        with _Exchange(self):
-            self._link.start()
-            return self._link.started(self.cfg.timeout_s)
-
+    # -- the producers ------------------------------------------------------------------------------------------------
     def _send(self, actor: Actor) -> None:
-        """Have the producer act with another actor."""
+        """Have the producers act with another actor."""
         try:
             self._published = published = Published(actor, self._memory)
         except Exception as error:
@@ -229,39 +243,48 @@ class PipelinedSampler:
             "place": self._memory.place(published.block),
             "blocks": self._memory.unsent(),
         }
-        self._ask("act_with", sent, published.write(0), self._explorer)
-        self._explorer = None
+        self._ask("act_with", sent, published.write(0), each=self._explorers)
+        self._explorers = [None] * len(self._explorers)
 
     def _share(self) -> None:
-        """Free running: the newest parameters lie where the producer looks when it begins a chunk."""
+        """Free running: the newest parameters lie where producers look when they begin a chunk."""
         if self._lock is not None and self._published is not None:
             held = self._lock.acquire(timeout=_LOCKED_S)
             try:
                 self._published.write(0)
-                self._board[1] = self._version
+                for part in self._remotes.parts:
+                    part.board[1] = self._version
             finally:
                 if held:
                     self._lock.release()
 
-    def _order(self, steps: int, total: int, boundary: bool, at: int | None) -> None:
-        assert self._published is not None
-        slot = None if self._lock is not None else self._published.write_next()
-        order = Order(steps, total, boundary, slot, self._version, self._pending, at)
-        with _Exchange(self):
-            self._link.ask("collect", order)
-        self._orders, self._total, self._pending = self._orders + 1, total, {}
-        self._boundaries += boundary
+    def _order(self, steps: int, total: int, boundary: bool, at: int | None) -> bool:
+        """Have a chunk collected → whether one will come, or the answer that the run has all its steps.
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """An answer, once the chunks under way are there."""
+        One producer counts itself where the run stands. Several do not know of each other's rows, so those of the
+        chunks under way are taken for valid; what is missing in the end, a further chunk brings.
+        """
+        assert self._published is not None and self._actor is not None
+        start, several = self._actor.explorer.env_steps + sum(self._due), len(self._remotes.parts) > 1
+        self._boundaries += boundary
+        if several and start >= total:
+            if boundary:
+                self._ask("abandon")
+            return False
+        slot = None if self._lock is not None else self._published.write_next()
+        order = Order(steps, total, boundary, slot, self._version, self._pending, start if several else at)
+        self._remotes.order("collect", order)
+        self._due.append(-(-max(0, min(steps, total - start)) // self.columns) * self.columns)
+        self._orders, self._total, self._pending = self._orders + 1, total, {}
+        return True
+
+    def _ask(self, method: str, *arguments: Any, each: Sequence[Any] = ()) -> list[Any]:
+        """Each producer's answer, once the chunks under way are there."""
         self._drain()
-        with _Exchange(self):
-            self._link.ask(method, *arguments)
-            with contextlib.suppress(ConnectionError):  # the answer tells
-                self._memory.send(self._link.connection)
-            found = self._answer()
-        if isinstance(found, Refused):
-            raise found.error
+        found = self._remotes.ask(method, *arguments, each=each, memory=self._memory)
+        for answer in found:
+            if isinstance(answer, Refused):
+                raise answer.error
         return found
 
     def _drain(self) -> None:
@@ -269,67 +292,47 @@ class PipelinedSampler:
             self._take()
 
     def _take(self) -> None:
-        """The answer to the earliest order."""
+        """The answers to the earliest order."""
         began = time.perf_counter()
-        with _Exchange(self):
-            found: Collected | None = self._answer()
-            self._orders -= 1
-            if found is None:
-                return
-            try:
-                self._mapped.receive(found.blocks, self._link.connection)
-            except (EOFError, OSError, RuntimeError):  # it ended behind its last word
-                raise self._link.ended() from None
+        found: list[Collected | None] = self._remotes.answers()
+        self._orders -= 1
+        whole = [each for each in found if each is not None]
+        if not whole:  # the run had all its steps
+            del self._due[len(self._ready)]
+            return
         self.seconds["waited"] += time.perf_counter() - began
-        self.seconds["collecting"] += found.seconds
-        rollout = self._inboxes[found.turn].unpack(found.layout, found.beside, found.version)
-        if found.layout is not None:
-            self._mapped.keep(set().union(*(inbox.blocks for inbox in self._inboxes)))
-        self._ready.append((rollout, found.explorer))
+        self.seconds["collecting"] += max(each.seconds for each in whole)
+        parts = [part.unpack(each) for part, each in zip(self._remotes.parts, whole, strict=True)]
+        self._ready.append(_Ready(parts, whole[0].explorer))
 
-    def _answer(self) -> Any:
-        """What the producer says next. It hangs where it says nothing, and writes no row either, for too long."""
-        rows = int(self._board[0])
-        while not self._link.heard(self.cfg.timeout_s):
-            if int(self._board[0]) == rows:
-                raise self._link.hung()
-            rows = int(self._board[0])
-        return self._link.answer(None)
 
-    def told(self, fault: WorkerFault) -> ProducerError:
-        """A fault in words: what happened, where, and what to do."""
-        lines = [f"the producer process of {self.env.env_id} {fault.what} in {self._link.doing}"]
-        if fault.traceback:
-            lines += [
-                "in the producer:",
-                *(f"  {line}" for line in fault.traceback[-ONE_SCREEN:].splitlines()),
-            ]
-        if "hangs" in fault.what:
-            lines.append(f"sampling.timeout_s={self.cfg.timeout_s:g} is how long no step may be taken")
-        lines.append(
-            fault.advice
-            or "sampling.type=local steps the environment in this process, where it can be debugged"
+def _plans(env: Env, seed: int, records: tuple[str, ...], buffers: int, producers: int) -> list[Plan]:
+    """What each producer is to run.
+
+    Raises:
+        ConfigError: the environment cannot be made there, or not in so many parts.
+    """
+    make, share = _maker(env), env.num_envs // producers
+    if share * producers != env.num_envs:
+        fitting = [str(count) for count in range(1, env.num_envs + 1) if env.num_envs % count == 0]
+        raise ConfigError(
+            f"{env.num_envs} environment{'s' if env.num_envs > 1 else ''} cannot be spread evenly over {producers} "
+            f"producers; those that fit are {', '.join(fitting)}",
+            "sampling.producers",
+            hint="set it to one of these, or environment.num_envs to a multiple of it",
         )
-        return ProducerError("\n".join(lines))
+    if producers == 1:
+        return [Plan(partial(make, share), seed, records, env.env_id, buffers)]
+    plans = []
+    for part in range(producers):
+        first = part * share
+        words = f"environments {first} to {first + share - 1}" if share > 1 else f"environment {first}"
+        own = partial(make, share, first=first)
+        plans.append(Plan(own, seed, records, env.env_id, buffers, words, part, producers))
+    return plans
 
 
-class _Exchange:
-    """Around every exchange: after an error in the middle of one, nobody knows what the producer will say."""
-
-    def __init__(self, sampler: PipelinedSampler) -> None:
-        self.sampler = sampler
-
-    def __enter__(self) -> None:
-        if self.sampler._broken:
-            raise ProducerError(f"the producer of {self.sampler.env.env_id} has ended; make the trainer anew")
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        self.sampler._broken = kind is not None
-        if isinstance(error, WorkerFault):
-            raise self.sampler.told(error) from None
-
-
-def _maker(env: Env) -> Callable[[], Env]:
+def _maker(env: Env) -> Callable[..., Env]:
     """What makes the producer's environment.
 
     Raises:
@@ -347,4 +350,5 @@ def _maker(env: Env) -> Callable[[], Env]:
         hint = "give its class, its id or a function that makes it, or set sampling.type to local"
     if reason or make is None:
         raise ConfigError(reason, "sampling.type", hint=hint)
-    return partial(make, env.num_envs)
+    found: Callable[..., Env] = make
+    return found

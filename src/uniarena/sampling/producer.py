@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cloudpickle
 import numpy as np
@@ -38,6 +38,8 @@ class Plan:
         records: what rollouts must hold of the behaviour.
         env_id: name for messages.
         buffers: chunks whose memory is valid at a time.
+        columns: the environments that it steps, in words.
+        part, parts: which producer it is, and of how many.
     """
 
     make: Callable[[], Env]
@@ -45,13 +47,28 @@ class Plan:
     records: tuple[str, ...]
     env_id: str
     buffers: int
+    columns: str = ""
+    part: int = 0
+    parts: int = 1
+
+
+class Answering(Protocol):
+    """What `serve_calls` serves, beside the methods that are called by name."""
+
+    def begin(self) -> Any:
+        """What the parent is told first."""
+
+    def behind(self, connection: Connection) -> None:
+        """Send what follows a message outside of it."""
+
+    def close(self) -> None: ...
 
 
 class Order(NamedTuple):
     """One chunk.
 
     Attributes:
-        steps: env steps wanted, fewer where the run ends before.
+        steps: env steps wanted of all producers together, fewer where the run ends before.
         total: env steps at which the run ends.
         boundary: whether it ends with a declared reset.
         slot: where the parameters lie, and `version` which ones they are; None: the newest there are, in slot 0.
@@ -89,6 +106,22 @@ class Collected(NamedTuple):
     seconds: float
 
 
+class OwnStreams(Streams):
+    """The streams of one producer among several: those of the first are the run's, the others have names of their own.
+
+    Args:
+        seed: of the run.
+        part: which producer.
+    """
+
+    def __init__(self, seed: int, part: int) -> None:
+        super().__init__(seed)
+        self.part = part
+
+    def seed_for(self, name: str) -> int:
+        return super().seed_for(f"{name}/producer/{self.part}" if self.part else name)
+
+
 class Producer:
     """The environment and its sampler in this process.
 
@@ -99,9 +132,9 @@ class Producer:
     """
 
     def __init__(self, plan: Plan, board: tuple[np.ndarray, Any], connection: Connection) -> None:
-        streams = Streams(plan.seed)
+        streams = OwnStreams(plan.seed, plan.part)
         seed_globals(streams.seed_for("producer"))
-        self.connection = connection
+        self.connection, self._parts = connection, plan.parts
         self.memory, self.mapped = SharedMemory(), MappedMemory()
         self.env = plan.make()
         try:
@@ -128,6 +161,7 @@ class Producer:
         block = self.mapped.tensor(sent["place"])
         self._received = received = Received(sent["message"], sent["likes"], sent["trained"], block)
         received.read(slot)
+        received.actor.explorer.parts = self._parts
         if explorer is not None:
             received.actor.explorer.load_state_dict(explorer)
         self.sampler.publish(received.actor, 0)
@@ -148,7 +182,8 @@ class Producer:
         version, explorer = self._refresh(order), received.actor.explorer
         explorer.set_clock(self._env_steps, min(1.0, self._env_steps / max(1, order.total)))
         sampler.publish(received.actor, version)
-        rollout = sampler.collect(min(order.steps, left), order.boundary)
+        rows = -(-min(order.steps, left) // (sampler.columns * self._parts))  # as many as all the others
+        rollout = sampler.collect(rows * sampler.columns, order.boundary)
         return self._handed_on(rollout, version, explorer.state_dict(), began)
 
     def _refresh(self, order: Order) -> int:
@@ -208,6 +243,10 @@ class Producer:
         if self._received is not None and state["explorer"] is not None:
             self._received.actor.explorer.load_state_dict(state["explorer"])
 
+    def behind(self, connection: Connection) -> None:
+        """Send the descriptors of new memory behind a message that tells of it."""
+        self.memory.send(connection)
+
     def close(self) -> None:
         """Close the environment."""
         self.sampler.close()
@@ -223,15 +262,25 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         block: shared memory for the count of rows and the version of parameters, and a lock for the latter.
         guarded: end with the thread that started this process; true where that is the parent's main thread.
     """
+    serve_calls(
+        connection,
+        trace,
+        guarded,
+        lambda: Producer(_unpacked(plan), (np.frombuffer(block[0], np.int64), block[1]), connection),
+    )
+
+
+def serve_calls(
+    connection: Connection, trace: Connection, guarded: bool, make: Callable[[], Answering]
+) -> None:
+    """Make something in this process and call its methods as the parent asks, until that closes it or is gone."""
     settle(trace, guarded)
     pipe = channel.Channel(connection)
-    with contextlib.suppress(EOFError, ConnectionError):  # the trainer is gone: so are we
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone: so are we
         pipe.say(channel.DONE)
-        board = np.frombuffer(block[0], np.int64), block[1]
         try:
-            plan = cloudpickle.loads(plan) if isinstance(plan, bytes) else plan
-            producer = Producer(plan, board, connection)
-            message = channel.pack(producer.begin())
+            made = make()
+            message = channel.pack(made.begin())
         except BaseException as error:
             return tell(pipe, error)
         pipe.say(channel.TOLD)
@@ -239,10 +288,15 @@ def produce(connection: Connection, trace: Connection, plan: Plan | bytes, block
         while pipe.hear() not in (b"", channel.CLOSE):
             name, arguments = pipe.receive()
             try:
-                message = channel.pack(getattr(producer, name)(*arguments))
+                message = channel.pack(getattr(made, name)(*arguments))
             except BaseException as error:
                 return tell(pipe, error)
             pipe.say(channel.TOLD)
             pipe.send(message)
-            producer.memory.send(connection)
-        producer.close()
+            made.behind(connection)
+        made.close()
+
+
+def _unpacked(plan: Plan | bytes) -> Plan:
+    found: Plan = cloudpickle.loads(plan) if isinstance(plan, bytes) else plan
+    return found

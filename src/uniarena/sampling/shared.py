@@ -74,15 +74,25 @@ class SharedMemory:
         """Number and bytes of the blocks that the other side does not know; `send` must follow."""
         return [(number, size) for number, size, _ in self._unsent]
 
-    def send(self, connection: Connection) -> None:
-        """Send the descriptors of what `unsent` listed, behind the message that tells of it."""
-        if not self._unsent:
-            return
+    def send(self, *connections: Connection) -> None:
+        """Send the descriptors of what `unsent` listed, behind the message that tells of it, to everyone who maps it.
+
+        Raises:
+            ConnectionError: one of them is gone; the others have them.
+        """
         waiting, self._unsent = self._unsent, []
-        with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            for _, _, descriptor in waiting:
-                reduction.sendfds(line, [descriptor])
-                os.close(descriptor)
+        gone: OSError | None = None
+        for connection in connections if waiting else ():
+            with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                try:
+                    for _, _, descriptor in waiting:
+                        reduction.sendfds(line, [descriptor])
+                except OSError as error:
+                    gone = error
+        for _, _, descriptor in waiting:
+            os.close(descriptor)
+        if gone is not None:
+            raise gone
 
 
 class MappedMemory:
