@@ -463,8 +463,17 @@ def made(arm: Arm, folder: Path) -> dict[str, Any]:
         (run / "outcome.json").write_text(json.dumps(spent))
     outcome = json.loads((run / "outcome.json").read_text())
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    found = sorted({finding.name for finding in runs.doctor(run)[0]})
-    return {"arm": arm.name, "expected": arm.expected, "found": found, **outcome, **curve(rows)}
+    findings = runs.doctor(run)[0]
+    found = sorted({finding.illness for finding in findings})
+    evidence = {finding.illness: list(finding.evidence) for finding in findings}
+    return {
+        "arm": arm.name,
+        "expected": arm.expected,
+        "found": found,
+        "evidence": evidence,
+        **outcome,
+        **curve(rows),
+    }
 
 
 def curve(rows: list[dict[str, Any]]) -> dict[str, Any]:
