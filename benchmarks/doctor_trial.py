@@ -77,6 +77,8 @@ def made(arm: Arm, folder: Path) -> dict[str, Any]:
             "cpu_s": round(time.process_time() - cpu, 1),
         }
         run.mkdir(exist_ok=True)
+        if not (run / "metrics.jsonl").exists():
+            raise RuntimeError(f"{arm.name} left no figures: {ended}")
         (run / "outcome.json").write_text(json.dumps(spent))
     outcome = json.loads((run / "outcome.json").read_text())
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

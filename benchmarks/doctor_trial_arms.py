@@ -156,7 +156,7 @@ ILL = [
         "i-td3-noise-1",
         off(PEND, "td3", learning_starts=500),
         4_000,
-        ("agent.explorer={type: gaussian_noise, scale: 1.5}",),
+        ("agent.explorer={type: gaussian_noise, sigma: 1.5}",),
         "exploration_never_ends",
         frozenset({"evaluation_far_above_training", "no_progress", "saturated_actions"}),
     ),
