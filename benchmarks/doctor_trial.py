@@ -41,9 +41,11 @@ APART: dict[str, str] = {
     "i-ppo-odometer": "learned: 500 at the end; the normaliser moved by 0.02 deviations an iteration, none was clipped",
     "i-ppo-restarts": "one dip: 26, 486, 241, 500; evaluations of 428 to 500 from half of the run on",
     "i-ppo-entropy-sign": "learned: -81 at the end, goal -100",
+    "h2-dqn-double-dueling": "training return 211, then 105 at the end; evaluations 232, then 112",
+    "i2-sac-lr-3e-1": "gradients of the critics were 615 at first and at most 326 later",
 }
-"""Arms whose illness did not come about, or healthy ones that fell ill, by their stored returns. Written after the run,
-before the second round; scores are given with them and without."""
+"""Arms whose illness did not come about, or healthy ones that fell ill, by their stored returns. Written after each
+round; scores are given with them and without."""
 
 
 def config_of(arm: Arm) -> tuple[list[Any], list[str]]:

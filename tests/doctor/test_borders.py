@@ -46,9 +46,9 @@ def test_a_rise_with_one_dip_is_no_oscillation():
     assert names(made(lambda i: {"return_mean": (20 if 15 < i < 20 else 8 * i) + noise(i)})) == []
 
 
-def test_a_task_of_one_step_that_is_learned_is_left_alone():
-    assert names(made(lambda i: {"length_mean": 1.0})) == []
-    assert "episodes_of_length_one" in names(made(lambda i: {"length_mean": 1.0, "return_mean": flat(i)}))
+def test_episodes_of_one_step_are_told_of_though_they_are_learned():  # a task may be so by intent, and says so
+    [finding] = examine(made(lambda i: {"length_mean": 1.0}), config(PPO))
+    assert finding.illness == "episodes_of_length_one" and "by intent" in finding.changes[-1].why
 
 
 def test_a_wide_clip_range_does_not_hide_a_large_kl():

@@ -6,7 +6,6 @@ import numpy as np
 
 from uniarena.analysis.doctor import remedies
 from uniarena.analysis.doctor.finding import Change, Finding
-from uniarena.analysis.doctor.progress import thrives
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Table, figure
 
@@ -17,9 +16,7 @@ LARGE, SMALL = 1e3, 1e-2
 def episodes_of_length_one(table: Table, setup: Setup) -> Finding | None:
     """Episodes end with their first step."""
     length = table.series("length_mean")
-    if (
-        len(length) < 2 or not length.median() <= 1.05 or thrives(table)
-    ):  # some tasks are of one step, by intent
+    if len(length) < 2 or not length.median() <= 1.05:
         return None
     return Finding(
         "episodes_of_length_one",
@@ -35,6 +32,7 @@ def episodes_of_length_one(table: Table, setup: Setup) -> Finding | None:
             Change(
                 "environment.wrappers=[rescale_action]", "where actions are in [-1, 1] and the bounds are not"
             ),
+            Change("", "nothing to mend where the task is of one step by intent"),
         ),
         length.span,
     )
