@@ -34,7 +34,7 @@ OUTPUT = HERE / "results" / "doctor-trial.json"
 APART: dict[str, str] = {
     "h-trpo-cartpole": "training return 500 until 37,000 steps, 183 at the end; one of its last two evaluations 194",
     "h-dqn-cartpole-recipe": "cut to 20,000 of 50,000 steps: training return 207, then 95; evaluations 290, then 100",
-    "h-dqn-acrobot": "6 of 10 evaluations -500, the last one too, where training returned -142 to -248 in the last third",
+    "h-dqn-acrobot": "6 of 10 evaluations -500, the last too; training returned -142 to -248 in the last third",
     "i-dqn-epsilon-0.15": "the last evaluation is 96, training beside it 120 to 325",
     "i-ppo-acrobot-gamma-0.5": "learned: training return -491 at first, -190 at the end, goal -100",
     "i-td3-torque-bounds": "8 % of actions at a bound at the end",
