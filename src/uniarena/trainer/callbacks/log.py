@@ -121,9 +121,8 @@ class Log:
 
     def on_exception(self, trainer: Any, event: Any) -> None:
         error = event.error
-        if isinstance(
-            error, NonFiniteError
-        ):  # the last row says why there is no other; a resumed run drops it
+        # the last row says why there is no other; a resumed run drops it
+        if isinstance(error, NonFiniteError):
             step = max(trainer.counters.clock + 1, error.env_step or 0)
             self._write(step, {f"fault/{error.where}": math.nan}, due=False)
         self.close()
