@@ -12,10 +12,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.callbacks.fake_trainer import Clock, FakeTrainer
 from uniarena.config import ConfigError
+from uniarena.optim.minimize import NonFiniteError
 from uniarena.sampling.evaluation import EvalResult
 from uniarena.trainer.callbacks.log import Log
 from uniarena.trainer.callbacks.resources import Resources
-from uniarena.trainer.events import ValidationEpoch
+from uniarena.trainer.events import ExceptionRaised, ValidationEpoch
 from uniarena.trainer.loggers.jsonl import Jsonl, JsonlConfig, read_rows
 from uniarena.trainer.loggers.tensorboard import Tensorboard, TensorboardConfig
 
@@ -118,8 +119,20 @@ def test_an_exception_closes_the_files_with_all_rows_in_them(tmp_path: Path) -> 
     callback = Log()
     trainer = FakeTrainer(callback, run_dir=tmp_path).start()
     trainer.iterate(loss=1.0)
-    callback.on_exception(trainer, None)
+    callback.on_exception(trainer, ExceptionRaised(RuntimeError("mine")))
     assert len(rows_of(tmp_path)) == 1 and scalar(tmp_path, "training/loss") == [(100, 1.0)]
+
+
+def test_a_fault_that_ends_the_run_is_its_last_row_which_a_resumed_run_drops(tmp_path: Path) -> None:
+    callback = Log()
+    trainer = FakeTrainer(callback, run_dir=tmp_path).start()
+    trainer.iterate(loss=1.0)
+    callback.on_exception(trainer, ExceptionRaised(NonFiniteError("loss", ["policy"], "the loss is nan")))
+    rows = rows_of(tmp_path)
+    assert [row["env_steps"] for row in rows] == [100, 101]
+    assert rows[1] == {"env_steps": 101, "fault/loss": None, "non_finite": {"fault/loss": "nan"}}
+    trainer.start()  # at 100 env steps, where the last good state was kept
+    assert [row["env_steps"] for row in rows_of(tmp_path)] == [100]
 
 
 # -- other loggers ----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def episodes_of_length_one(table: Table, setup: Setup) -> Finding | None:
             Change(
                 "environment.wrappers=[rescale_action]", "where actions are in [-1, 1] and the bounds are not"
             ),
+            Change("", "nothing to mend where the task is of one step by intent"),
         ),
         length.span,
     )
@@ -57,7 +58,7 @@ def reward_scale_off(table: Table, setup: Setup) -> Finding | None:
     real = table.series("health/return_realised")
     paid, zeros = table.series("health/reward_max"), table.series("health/reward_zero")
     sizes = np.abs(real.part(0.3).values)
-    if len(sizes) < 2 or setup.wrapped("normalize_reward"):
+    if len(real) < 2 or setup.wrapped("normalize_reward"):
         return None
     size = float(np.median(sizes))
     small = size < SMALL and len(paid) and 0.0 < paid.median() < SMALL and zeros.median() < 0.9

@@ -26,15 +26,22 @@ def dead_gradients(table: Table, setup: Setup) -> Finding | None:
     }
     dead = sorted(name for name, size in layers.items() if size < DEAD)
     alive = any(size > ALIVE for size in layers.values())
-    silent, near = (table.series(f"health/{kind}_units").part(0.5) for kind in ("dead", "saturated"))
+    silent, near = (table.series(f"health/{kind}_units") for kind in ("dead", "saturated"))
     evidence = []
     if dead and alive:
         evidence.append(f"no gradient in {', '.join(dead)}, up to {figure(max(layers.values()))} elsewhere")
     # where a task is solved, observations hardly differ, and units have nothing to tell apart
     units = ((silent, "ReLU units answer nothing"), (near, "bounded units stand at a bound"))
-    for share, kind in () if thrives(table) else units:
-        if len(share) >= 2 and share.median() > SILENT:
-            evidence.append(f"{100 * share.median():.0f} % of a layer's {kind}")
+    solved = thrives(table)
+    for share, kind in units:
+        late = share.part(0.5).median()
+        always = (
+            len(share) >= 4 and share.part(0.0, 0.25).median() > SILENT
+        )  # then it is no sign of a solved task
+        if len(share) >= 3 and late > SILENT and (always or not solved):
+            evidence.append(
+                f"{100 * late:.0f} % of a layer's {kind}" + (", from the beginning on" if always else "")
+            )
     if not evidence:
         return None
     changes = [remedies.slower(setup)]
@@ -43,7 +50,9 @@ def dead_gradients(table: Table, setup: Setup) -> Finding | None:
             remedies.wrapper(setup, "normalize_observation", "inputs that do not push units to one side")
         )
     changes.append(Change("agent.policy.activation=leaky_relu", "units that cannot die"))
-    start = silent if len(silent) else table.series(*(f"{GRADIENT}{name}" for name in dead)).part(0.5)
+    start = (
+        silent.part(0.5) if len(silent) else table.series(*(f"{GRADIENT}{name}" for name in dead)).part(0.5)
+    )
     return Finding(
         "dead_gradients",
         "parts of the network no longer learn",

@@ -10,10 +10,15 @@ from uniarena.analysis.doctor.progress import thrives
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Series, Table, figure
 
-KL_FACTOR, CLIPPED = 1.5, 0.6
-"""An update went too far where KL exceeds this many clip ranges, or this share of ratios is clipped."""
-TIMID, IDLE = 2e-4, 2e-5
-"""KL of a whole update below which nothing is learned: where the return does not rise, and in any case."""
+KL_FACTOR, KL_MOST, CLIPPED = 1.5, 0.3, 0.6
+"""An update went too far where KL exceeds this many clip ranges, or this, or this share of ratios is clipped."""
+KL_LASTING = 0.06
+"""Half of all updates beyond this are too far as well: those of healthy runs move the policy by 0.005 to 0.03."""
+TIMID, IDLE, STILL = 2e-4, 2e-5, 1e-3
+"""KL of a whole update below which nothing is learned: where the return does not rise, and in any case; off-policy, how
+far parameters move in an iteration, relative to their size (healthy ones by 0.005 to 0.5)."""
+NOISY = frozenset({"gaussian_noise", "ornstein_uhlenbeck"})
+"""Explorers whose level is in half widths of the bounds of actions."""
 MOVED = 0.02
 """KL of a whole update that is not timid: a policy that has moved so far and stands still now is spent."""
 
@@ -23,7 +28,9 @@ def kl_too_high(table: Table, setup: Setup) -> Finding | None:
     kl, clipped = table.series("kl", "health/kl_update"), table.series("clip_fraction")
     if not len(kl):
         return None
-    bound = max(KL_FACTOR * setup.number("clip_range", 0.2), 0.05)
+    bound = max(min(KL_FACTOR * setup.number("clip_range", 0.2), KL_MOST), 0.05)
+    if len(kl) >= 8 and kl.median() > KL_LASTING:
+        bound = min(bound, KL_LASTING)
     far = set(kl.steps[kl.values > bound].tolist()) | set(clipped.steps[clipped.values > CLIPPED].tolist())
     if len(far) < max(2, 0.1 * len(kl)) and not (len(kl) < 10 and len(far) > 1):
         return None
@@ -60,12 +67,13 @@ def updates_too_timid(table: Table, setup: Setup) -> Finding | None:
         level, bound = early.median(), IDLE if thrives(table) else TIMID
         what = "KL between the policies before and after an update"
     else:
-        early = table.series("health/update_ratio").part(0.0, 0.7)
-        if len(early) < 2 or thrives(table):
+        moves = table.series("health/update_ratio")
+        early = moves.part(0.0, 0.7)
+        if len(moves) < 2 or thrives(table):
             return None
         level, bound, what = (
             early.median(),
-            1e-4,
+            STILL,
             "move of the parameters in an iteration, relative to their size",
         )
     if not level < bound:
@@ -150,7 +158,10 @@ def exploration_never_ends(table: Table, setup: Setup) -> Finding | None:
         return None
     if "epsilon" in _explorer(setup) and len(level) and level.values[-1] >= 0.2:
         said, change = f"ε is {level.values[-1]:.2g} at the end", remedies.linear_epsilon(setup)
-    elif len(share) >= 3 and share.part(0.67).median() > 0.97 and entropy >= 0.02:
+    elif _explorer(setup) in NOISY and len(level) and level.values[-1] >= 0.5:
+        said = f"noise of {level.values[-1]:.2g} half widths of the bounds is added to actions at the end"
+        change = Change("agent.explorer.sigma=0.1", "a tenth of the half width is usual")
+    elif len(share) >= 3 and share.part(0.67).median() > (0.97 if entropy < 0.1 else 0.9) and entropy >= 0.02:
         said = f"entropy is {100 * share.part(0.67).median():.0f} % of the largest there can be, at the end"
         change = remedies.less_entropy(setup)
     elif len(std) >= 5 and std.values[-1] > max(2.0 * std.values[0], 2.0):

@@ -11,8 +11,9 @@ from uniarena.analysis.doctor.table import Course, Table, course, figure, return
 
 COLLAPSE = 0.5
 """Share of the gain that must be lost at the end."""
-SWING, SWINGS = 0.35, 4
-"""Share of the whole range that a swing must have, and how many make an oscillation."""
+SWING, SWINGS = 0.35, 5
+"""Share of the whole range that a swing must have, and how many make an oscillation: more than learning, one dip and
+the way out of it."""
 
 
 def thrives(table: Table) -> bool | None:
@@ -145,7 +146,7 @@ def oscillation(table: Table, setup: Setup) -> Finding | None:
         return None
     means, size = found.means, float(np.ptp(found.means))
     turns = _turning_points(means, SWING * size)
-    if len(turns) < SWINGS + 1 or SWING * size < 4.0 * found.within:
+    if size == 0.0 or len(turns) < SWINGS + 1 or SWING * size < 4.0 * found.within:
         return None
     changes = [remedies.slower(setup)]
     if setup.on_policy:
@@ -166,18 +167,19 @@ def oscillation(table: Table, setup: Setup) -> Finding | None:
 
 
 def _turning_points(means: np.ndarray, least: float) -> list[int]:
-    """Indices at which the course turns, each swing between two of them being at least `least`."""
-    turns, low, high = [0], 0, 0
+    """Indices of highs and lows in turn, each at least `least` from the one before; the ends may be among them."""
+    turns: list[int] = []
+    rising, low, high = 0, 0, 0  # of the leg that goes on: 1 up, -1 down, 0 not known yet
     for index in range(1, len(means)):
         low = index if means[index] < means[low] else low
         high = index if means[index] > means[high] else high
-        if means[high] - means[index] >= least and high >= turns[-1]:
+        if rising >= 0 and means[high] - means[index] >= least:
             turns.append(high)
-            low = high = index
-        elif means[index] - means[low] >= least and low >= turns[-1]:
+            rising, low = -1, index
+        elif rising <= 0 and means[index] - means[low] >= least:
             turns.append(low)
-            low = high = index
-    return turns[1:] if len(turns) > 1 else []
+            rising, high = 1, index
+    return [*turns, high if rising > 0 else low] if turns else []
 
 
 def _other_rate(setup: Setup) -> Change:

@@ -10,8 +10,8 @@ from uniarena.analysis.doctor.progress import thrives
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Table, figure
 
-TINY, JUMP = 0.05, 20.0
-"""A value loss is tiny below this share of its early level, and jumps by this factor."""
+TINY, JUMP, SURPRISE = 0.05, 20.0, 0.2
+"""A value loss is tiny below this share of its early level, and jumps by this factor, to this share of it at least."""
 BLIND = 0.05
 RANDOM = 0.3
 """Share of random actions beyond which returns say little of Q."""
@@ -71,7 +71,7 @@ def value_overfitting(table: Table, setup: Setup) -> Finding | None:
     early, jumps = float(np.median(loss.values[: max(5, len(loss) // 5)])), []
     for index in range(10, len(loss)):
         before = float(np.median(loss.values[index - 10 : index]))
-        if before < TINY * early and loss.values[index] > JUMP * before:
+        if before < TINY * early and loss.values[index] > max(JUMP * before, SURPRISE * early):
             jumps.append(index)
     bad = [
         i for i in jumps if fit.values[np.searchsorted(fit.steps, loss.steps[i]).clip(0, len(fit) - 1)] < 0.3

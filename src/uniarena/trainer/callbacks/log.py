@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from uniarena.batch import tree_map, tree_paths
 from uniarena.config import Between, config, parse
+from uniarena.optim.minimize import NonFiniteError
 from uniarena.registry import lookup
 from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.resources import Resources
@@ -118,6 +120,11 @@ class Log:
         self.close()
 
     def on_exception(self, trainer: Any, event: Any) -> None:
+        error = event.error
+        # the last row says why there is no other; a resumed run drops it
+        if isinstance(error, NonFiniteError):
+            step = max(trainer.counters.clock + 1, error.env_step or 0)
+            self._write(step, {f"fault/{error.where}": math.nan}, due=False)
         self.close()
 
     # -- figures -------------------------------------------------------------------------------------------
