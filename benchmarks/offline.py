@@ -174,7 +174,7 @@ def examined(run: Path) -> dict[str, Any]:
         values = [row[name] for row in rows if isinstance(row.get(name), int | float)]
         if values:
             figures[name] = {"last": round(values[-1], 4), "largest": round(float(np.abs(values).max()), 4)}
-    return {"q": figures, "doctor": [finding.name for finding in doctor(run)[0]]}
+    return {"q": figures, "doctor": [finding.illness for finding in doctor(run)[0]]}
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
