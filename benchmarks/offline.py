@@ -20,15 +20,22 @@ import argparse
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from learn import HERE, machine, render
 
 import uniarena
+from uniarena.analysis.doctor import examine
 from uniarena.analysis.statistics import bootstrap_interval, mean
+from uniarena.assembly import build_env
+from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
+from uniarena.buffers.spec import BufferSpec
+from uniarena.config import from_text, parse
 from uniarena.data import load
-from uniarena.run import doctor
+from uniarena.run.saved import load_with_config
+from uniarena.trainer.health.dataset import of_dataset
 from uniarena.trainer.loggers.jsonl import read_rows
 
 RESULTS = HERE / "results" / "offline"
@@ -88,6 +95,16 @@ OF_TASK: dict[str, dict[str, dict[str, Any]]] = {
 }
 SHORT = {"pendulum": {"td3_bc": 8_000, "cql": 4_000, "iql": 4_000, "awac": 4_000, "bc": 4_000}}
 """Task → learner → updates, where fewer do."""
+FIGURES = (
+    "data_q",
+    "data_q_policy",
+    "data_return",
+    "data_return_best",
+    "data_return_low",
+    "data_return_high",
+    "value_mean",
+    "value_bias",
+)
 
 
 def config(task: str, data: Path, learner: str, seed: int) -> dict[str, Any]:
@@ -167,14 +184,32 @@ def scaled(value: float, known: dict[str, float]) -> float:
 
 
 def examined(run: Path) -> dict[str, Any]:
-    """Q at the end of a run, and the doctor's findings."""
+    """Q on the data at the end of a run, and the doctor's findings; of runs of before that, from the last agent."""
     rows = read_rows(run / "metrics.jsonl")
+    if not any("health/data_q" in row for row in rows):
+        rows.append({**rows[-1], **of_last_agent(run)})
     figures = {}
-    for name in ("health/value_mean", "health/return_realised", "health/value_bias", "q"):
-        values = [row[name] for row in rows if isinstance(row.get(name), int | float)]
+    for name in FIGURES:
+        values = [row[f"health/{name}"] for row in rows if isinstance(row.get(f"health/{name}"), int | float)]
         if values:
             figures[name] = {"last": round(values[-1], 4), "largest": round(float(np.abs(values).max()), 4)}
-    return {"q": figures, "doctor": [finding.illness for finding in doctor(run)[0]]}
+    config = from_text((run / "config.yaml").read_text(encoding="utf-8"), "config.yaml")
+    return {"q": figures, "doctor": [finding.illness for finding in examine(rows, config)]}
+
+
+def of_last_agent(run: Path) -> dict[str, float]:
+    """The same figures of Q, of the last checkpoint and the data that its config names."""
+    agent, exp = load_with_config(run, True, ())
+    env = build_env(exp)
+    env.close()
+    spec = BufferSpec(
+        env.observation_space,
+        env.action_map.policy_space,
+        gamma=agent.learner.cfg.gamma,
+        action_space=env.action_space,
+    )
+    buffer = DatasetBuffer(parse(DatasetConfig, exp.data, "data"), spec)
+    return of_dataset(SimpleNamespace(model=agent.model, buffer=buffer), {})
 
 
 # -- tables --------------------------------------------------------------------------------------------------------
@@ -194,20 +229,21 @@ def table() -> str:
     """Markdown: a row for each task, set and learner."""
     lines = [
         "| task | set | behaviour | learner | updates | return, mean of seeds (95 % interval) | each seed | score | "
-        "Q at the end | realised | doctor |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "Q of data | Q of policy | returns in the data: mean, best | bounds | doctor |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (task, kind, learner), rows in stored().items():
         means = np.array([row["eval"]["return_mean"] for row in rows])
         low, high = bootstrap_interval(means, mean)
         scores = [row["score"] for row in rows if row["score"] is not None]
         updates = rows[0]["config"]["training"]["total_updates"]
-        q, real = (_middle(rows, name) for name in ("health/value_mean", "health/return_realised"))
+        q, policy, followed, best, least, most = (_middle(rows, name) for name in FIGURES[:6])
         found = sorted({name for row in rows for name in row["doctor"]})
         lines.append(
             f"| {task} | {kind} | {rows[0]['data']['return_mean']:.1f} | `{learner}` | {updates:,} "
             f"| {means.mean():.1f} ({low:.1f} to {high:.1f}) | {', '.join(f'{value:.1f}' for value in means)} "
-            f"| {f'{np.mean(scores):.0f}' if scores else '–'} | {q} | {real} "
+            f"| {f'{np.mean(scores):.0f}' if scores else '–'} | {q} | {policy} | {followed}, {best} "
+            f"| {least} to {most} "
             f"| {', '.join(f'`{name}`' for name in found) or 'healthy'} |"
         )
     return "\n".join(lines)

@@ -232,8 +232,9 @@ def doctor(
     from uniarena.analysis.doctor import report
 
     findings, rows = runs.doctor(run)
-    document = {"run": str(run), "rows": rows, "findings": [finding.to_json() for finding in findings]}
-    return Answer(document, report(findings, rows))
+    found, said = [finding.to_json() for finding in findings], runs.said(run)
+    document = {"run": str(run), "rows": rows, "findings": found, "said": said}
+    return Answer(document, report(findings, rows, said))
 
 
 @command("plot")

@@ -1,7 +1,7 @@
 """Runs: train, resume, evaluate, record, export, verify and compare, from configuration to `Result`."""
 
 from uniarena.run.compare import Comparison, diff
-from uniarena.run.examining import doctor
+from uniarena.run.examining import doctor, said
 from uniarena.run.plotting import plot
 from uniarena.run.profiling import profile
 from uniarena.run.recording import record_data
@@ -33,6 +33,7 @@ __all__ = [
     "record_data",
     "resume",
     "resume_seeds",
+    "said",
     "train",
     "train_seeds",
     "tune_sampling",
