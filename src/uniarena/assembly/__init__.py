@@ -16,6 +16,7 @@ import torch
 from uniarena import checkpoint
 from uniarena.agent import Agent
 from uniarena.assembly.environment import build_env, cannot_be_made, from_reset, refuse_undrawn
+from uniarena.assembly.reference import reference_of
 from uniarena.batch import tree_leaves
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
@@ -239,7 +240,11 @@ def build_callbacks(
     """
     training = exp.training
     built_in: dict[type, dict[str, Any]] = {
-        Evaluate: {"every_env_steps": every["eval"], "n_episodes": training.n_eval_episodes},
+        Evaluate: {
+            "every_env_steps": every["eval"],
+            "n_episodes": training.n_eval_episodes,
+            "reference": reference_of(exp),
+        },
         Monitor: {"every_env_steps": max(every["log"] or 0, MonitorConfig().every_env_steps)},
         Log: {"every_env_steps": every["log"], "loggers": exp.experiment.loggers},
         Progress: {"quiet": quiet},

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, config
 from uniarena.config.guard import GuardConfig
+from uniarena.config.reference import OF_DATA, Reference, named
 from uniarena.config.section import Section, find
 
 Count = Annotated[int, Between(1)]
@@ -119,6 +120,9 @@ class TrainingConfig:
     save_every_env_steps: Count | None = None  # environment steps between checkpoints
     eval_every_env_steps: Count | None = None  # environment steps between evaluations
     n_eval_episodes: Count = 10  # episodes of one evaluation
+    reference: Reference | str | None = (
+        None  # returns that make 0 and 100 of a score: two numbers, d4rl/NAME, or data (its card)
+    )
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps, xpu
     threads: Literal["auto"] | Annotated[int, Between(1, 1024)] = (
         "auto"  # threads of torch in the main process
@@ -128,6 +132,8 @@ class TrainingConfig:
     guard: GuardConfig = GuardConfig()  # what becomes of NaN, infinite and huge numbers; a rule alone will do
 
     def __post_init__(self) -> None:
+        if isinstance(self.reference, str) and self.reference != OF_DATA:
+            named(self.reference, "reference")
         kind, _, index = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps", "xpu") or (index and not index.isdigit()):
             raise ConfigError(

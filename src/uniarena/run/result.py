@@ -8,13 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from uniarena.config import as_mapping
 from uniarena.sampling.evaluation import EvalResult
 
 
 def figures(result: EvalResult) -> dict[str, Any]:
     """An evaluation as `--json` prints it."""
     names = ("episodes", "return_mean", "return_std", "return_iqm")
-    return {name: getattr(result, name) for name in names}
+    found = {name: getattr(result, name) for name in names}
+    if result.reference is None:
+        return found
+    return {**found, "score": result.score, "reference": as_mapping(result.reference)}
 
 
 @dataclass(frozen=True)

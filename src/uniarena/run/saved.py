@@ -9,6 +9,7 @@ from typing import Any
 
 from uniarena import assembly, checkpoint
 from uniarena.agent import Agent
+from uniarena.assembly.reference import known_reference
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, from_text, load
 from uniarena.config.section import REDACTED, find
@@ -44,7 +45,8 @@ def evaluate(
     env = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
     try:
         start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
-        return evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=start)
+        found = evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=start)
+        return replace(found, reference=known_reference(exp))
     finally:
         env.close()
 

@@ -8,7 +8,7 @@ FIGURES: dict[str, str] = {
     "health/value_bias": "by how much predictions are too large: value_mean − return_realised",
     "health/td_error_median": "median of the one-step errors of these predictions",
     "health/td_error_p95": "95th percentile of the same",
-    "health/data_q": "Q of what the data did, on average over places spread over it; only runs from data have these six",
+    "health/data_q": "Q of what the data did, on average over places spread over it; from data only, as the next five",
     "health/data_q_policy": "Q of what the policy would do in the same places",
     "health/data_return": "discounted return that followed in the data, on average over its rows",
     "health/data_return_best": "largest discounted return of a row of the data",
