@@ -51,7 +51,7 @@ class WorkersConfig:
 class EnvironmentConfig:
     """Which environment, how many, and what is wrapped around it."""
 
-    id: Any  # a Gymnasium id, an import path package.module:Name, or from Python a class or a factory
+    id: Any = None  # a Gymnasium id, an import path package.module:Name, or from Python a class or a factory
     num_envs: Count = 1  # environment streams, whatever number of processes they run in
     vectorization: Literal["auto", "serial", "sync", "async", "native", "envpool", "tensor"] = (
         "auto"  # how they run

@@ -35,6 +35,7 @@ class Result:
         resumable: it was stopped before its end.
         trusting: loading it needs `trust`, since its configuration names classes by import path.
         updates: of the learner, over the run's whole life.
+        data: what it learned from, where it has no environment; None: it has one.
     """
 
     run: Path
@@ -46,6 +47,7 @@ class Result:
     resumable: bool = False
     trusting: bool = False
     updates: int = 0
+    data: str | None = None
 
     @property
     def length(self) -> str:
@@ -68,10 +70,15 @@ class Result:
         trust = " --trust" if self.trusting else ""
         run = shlex.quote(str(self.run))
         resume = [f"uniarena resume {run}"] if self.resumable else []
-        return [
-            *resume,
+        play = [
             f"uniarena eval {run}{trust}",
             f"uniarena eval {run} --video{trust}{_needs('pygame', 'video')}",
+        ]
+        if self.data is not None:
+            play = [f"uniarena eval {run} --data {shlex.quote(self.data)}{trust}"]
+        return [
+            *resume,
+            *play,
             f"tensorboard --logdir {run}",
             f"uniarena export {run} --onnx{trust}{_needs('onnxruntime', 'onnx')}",
         ]
@@ -112,7 +119,8 @@ class SeedsReport:
     def __str__(self) -> str:
         lines = []
         for seed, result in self.results.items():
-            told = "interrupted" if result.eval is None else f"return {result.eval.return_mean:.2f}"
+            none = "interrupted" if result.stop_reason == "interrupted" else "not evaluated"
+            told = none if result.eval is None else f"return {result.eval.return_mean:.2f}"
             lines.append(f"seed {seed}: {told} after {result.length}  {result.run}")
         lines += [f"seed {seed}: failed: {error}" for seed, error in self.failures.items()]
         if self.summary["count"]:
