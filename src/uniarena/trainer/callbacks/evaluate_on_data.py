@@ -76,7 +76,8 @@ class EvaluateOnData:
         if found.value is not None and found.interval is not None:
             low, high = found.interval
             trainer.metrics |= {"offline/fqe": found.value, "offline/fqe_low": low, "offline/fqe_high": high}
-        _log.info("evaluation on the data at %s %s, %s", f"{clock:,}", trainer.counters.units, found)
+            said = f"{found.value:.4g} ({low:.4g} to {high:.4g})"
+            _log.info("fitted-Q evaluation at %s %s: %s", f"{clock:,}", trainer.counters.units, said)
 
     def state_dict(self) -> dict[str, Any]:
         return {"every": self._every.state_dict()}
