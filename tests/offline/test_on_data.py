@@ -163,7 +163,7 @@ def test_the_true_value_is_within_both_intervals(even: Path, monkeypatch: pytest
     assert found.behaviour[1][0] < true_values(np.full(STATES, 0.5))[0] < found.behaviour[1][1] + 0.01
     for each in found.estimates.values():
         assert each.trusted, each
-        assert each.value == pytest.approx(truth, abs=0.06)
+        assert each.value == pytest.approx(truth, abs=0.06 if each.method == "fqe" else 0.1)
         assert each.interval is not None and each.interval[0] - 0.02 < truth < each.interval[1] + 0.02
     assert truth - found.behaviour[0] > 0.15, "it is another value than the behaviour's"
     text = str(found)
