@@ -14,9 +14,9 @@ BEYOND = 0.05
 what lies between the mean and the best return of the data."""
 ABOVE = 0.1
 """Of the way from the mean to the best return of the data: by so much the mean of Q may be above the best."""
-CLOSING = 0.9
-"""Q begins near 0. Where returns are negative it comes from above, and is on its way while its distance to the best
-return shrinks to less than this share from the middle third of the run to the last."""
+FALLING = 0.1
+"""Q begins near 0. Where returns are negative it comes from above, and is on its way while it falls from the middle
+third of the run to the last by more than this share of its size."""
 WHO = {"health/data_q": "the data's actions", "health/data_q_policy": "the policy's actions"}
 
 
@@ -52,7 +52,7 @@ def offline_q_overestimation(table: Table, setup: Setup) -> Finding | None:
     found = []
     for name, who in WHO.items():
         middle, late = table.series(name).part(0.33, 0.67), table.series(name).part(0.67)
-        if not len(middle) or late.mean() - best < CLOSING * (middle.mean() - best):
+        if not len(middle) or middle.mean() - late.mean() > FALLING * abs(late.mean()):
             continue
         if late.mean() > best + ABOVE * (best - mean):
             found.append((late, f"Q of {who} is {figure(late.mean())} on average"))
