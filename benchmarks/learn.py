@@ -100,7 +100,10 @@ def table() -> str:
         "| recipe | env steps | seeds | interquartile mean over seeds | mean | each seed | wall per seed |",
         "|---|---|---|---|---|---|---|",
     ]
-    for folder in sorted({path.parent for path in RESULTS.rglob("seed-*.json")}):
+    files = [
+        path for path in RESULTS.rglob("seed-*.json") if "offline" not in path.relative_to(RESULTS).parts
+    ]
+    for folder in sorted({path.parent for path in files}):  # offline.py has a table of its own
         rows = [json.loads(path.read_text()) for path in sorted(folder.glob("seed-*.json"))]
         means = np.array([row["eval"]["return_mean"] for row in rows])
         each = ", ".join(f"{value:.1f}" for value in means)

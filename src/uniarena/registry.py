@@ -127,6 +127,7 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "callback": {
         "checkpoint": f"{_CALLBACKS}.checkpoint:Checkpoint",
         "evaluate": f"{_CALLBACKS}.evaluate:Evaluate",
+        "evaluate_on_data": f"{_CALLBACKS}.evaluate_on_data:EvaluateOnData",
         "log": f"{_CALLBACKS}.log:Log",
         "progress": f"{_CALLBACKS}.progress:Progress",
         "early_stop": f"{_CALLBACKS}.early_stop:EarlyStop",

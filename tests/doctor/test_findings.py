@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.pages import ROOT, codes
 from tests.docs.pages import rows as rows_of
-from uniarena.analysis.doctor import ILLNESSES, Finding, examine, report
+from uniarena.analysis.doctor import ILLNESSES, Finding, examine, report, statements
 from uniarena.config import load, to_mapping
 
 Row = dict[str, Any]
@@ -20,6 +20,10 @@ COUNT = 40
 PPO = {"environment": {"id": "Pendulum-v1", "num_envs": 4}, "learner": {"type": "ppo"}}
 DQN = {"environment": "CartPole-v1", "learner": {"type": "dqn", "target_update_updates": 10}}
 SAC = {"environment": "Pendulum-v1", "learner": {"type": "sac"}}
+
+
+IQL = {"environment": "Pendulum-v1", "learner": {"type": "iql"}, "data": {"path": "some.npz"}}
+TD3 = {**IQL, "learner": {"type": "td3"}}
 
 
 def noise(index: int) -> float:
@@ -71,12 +75,28 @@ def off_policy(index: int) -> Row:
     }
 
 
+def on_data(index: int) -> Row:
+    """From data alone: Q comes down from 0 to returns that are negative, and stays below the best of them."""
+    row = {k: v for k, v in off_policy(index).items() if k not in ("return_mean", "length_mean", "alpha")}
+    return {
+        **row,
+        "health/data_q": -40.0 + 40.0 * math.exp(-index / 8),
+        "health/data_q_policy": -35.0 + 35.0 * math.exp(-index / 8),
+        "health/data_return": -60.0,
+        "health/data_return_best": -20.0,
+        "health/data_return_low": -1600.0,
+        "health/data_return_high": 0.0,
+        "health/value_bias": 25.0,
+    }
+
+
 def made(change: Callable[[int], Row], base: Callable[[int], Row] = healthy) -> list[Row]:
     return [{"env_steps": STEPS * (i + 1), **base(i), **change(i)} for i in range(COUNT)]
 
 
 def config(source: Row, steps: int = STEPS * COUNT) -> Row:
-    return to_mapping(load([{**source, "training": {"total_timesteps": steps}}]))
+    length = "total_updates" if "data" in source else "total_timesteps"
+    return to_mapping(load([{**source, "training": {length: steps}}]))
 
 
 def names(rows: list[Row], source: Row = PPO) -> list[str]:
@@ -107,6 +127,8 @@ ILL: dict[str, tuple[Callable[[int], Row], Callable[[int], Row], Row]] = {
         SAC,
     ),
     "q_overestimation": (lambda i: {"health/value_bias": 2.0 * i}, off_policy, DQN),
+    "offline_q_diverged": (lambda i: {"health/data_q_policy": 2.0 * i}, on_data, TD3),
+    "offline_q_overestimation": (lambda i: {"health/data_q": -10.0}, on_data, IQL),
     "value_overfitting": (
         lambda i: (
             {"return_mean": flat(i)}
@@ -154,7 +176,9 @@ def test_every_illness_has_figures_here():
     assert ILL.keys() == ILLNESSES.keys()
 
 
-@pytest.mark.parametrize(("base", "source"), [(healthy, PPO), (off_policy, SAC), (off_policy, DQN)])
+@pytest.mark.parametrize(
+    ("base", "source"), [(healthy, PPO), (off_policy, SAC), (off_policy, DQN), (on_data, IQL)]
+)
 def test_a_healthy_run_is_left_alone(base: Callable[[int], Row], source: Row):
     rows = made(lambda i: {}, base)
     assert names(rows, source) == []
@@ -276,3 +300,38 @@ def test_numbers_are_plain_data():
 def test_the_table_of_the_docs_is_that_of_the_code():
     table = {codes(cells[0])[0]: cells[1] for cells in rows_of(ROOT / "docs" / "doctor.md", "Illnesses")}
     assert table == ILLNESSES
+
+
+def test_q_on_data_is_judged_by_returns_that_can_be():
+    [finding] = examine(made(lambda i: {"health/data_q": -2000.0}, on_data), config(TD3))
+    assert (finding.illness, finding.unit) == ("offline_q_diverged", "updates")
+    assert finding.evidence == ("Q of the data's actions is -2e+03; returns are -1.6e+03 to 0",)
+    assert "updates)" in str(finding)
+    slightly = made(lambda i: {"health/data_q": -1650.0, "health/data_q_policy": 30.0}, on_data)
+    assert names(slightly, TD3) == ["offline_q_overestimation"], "networks are never exact"
+    falling = made(lambda i: {"health/data_q": 100.0 * 0.9**i - 20.0}, on_data)
+    assert names(falling, TD3) == [], "it is still on its way from its first value"
+
+
+def test_overrides_for_q_on_data_carry_numbers():
+    def overrides(learner: Row) -> list[str]:
+        rows = made(lambda i: {"health/data_q": 2.0 * i}, on_data)
+        [finding] = examine(rows, config({**IQL, "learner": learner}))
+        for change in finding.changes:
+            load([config({**IQL, "learner": learner})], [change.override])
+        return [change.override for change in finding.changes]
+
+    assert overrides({"type": "td3_bc"})[0] == "learner.behaviour_weight=4"
+    assert overrides({"type": "sac"})[0] == "learner.conservative={weight: 5}"
+    assert overrides({"type": "cql"})[0] == "learner.conservative={weight: 10}"
+    assert overrides({"type": "awac"})[0] == "learner.type=iql"
+
+
+def test_what_is_said_of_a_healthy_run_from_data():
+    rows = made(lambda i: {}, on_data)
+    [said] = statements(rows)
+    assert said == (
+        "Q on the data: -39.3 of its actions, -34.4 of the policy's; returns in the data are -60 on average and -20 at "
+        "best, and can be -1.6e+03 to 0"
+    )
+    assert report([], 40, [said]).endswith(said) and statements(made(lambda i: {})) == []

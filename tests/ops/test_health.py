@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from uniarena.ops.health import bias, realised, share_of_one, td_errors
+from uniarena.ops.health import bias, realised, return_range, share_of_one, td_errors, worth
 
 
 def column(*numbers: float) -> np.ndarray:
@@ -54,3 +54,27 @@ def test_one_step_errors():
 
 def test_the_share_of_the_most_frequent():
     assert share_of_one(np.array([1, 3, 0])) == 0.75 and share_of_one(np.zeros(2, int)) == 0.0
+
+
+def test_the_worth_of_data_by_hand():
+    reward = np.array([1.0, 2.0, 4.0, 3.0])
+    over, ends = np.array([0, 1, 0, 0], bool), np.array([0, 1, 0, 1], bool)
+    found = worth(
+        reward, over, ends, 0.5
+    )  # returns 2, 2 | 5.5, 3; of the second episode 1/4 and 1/2 lie beyond
+    assert found.mean == pytest.approx((2 + 2 + 5.5 + 3) / (1 + 1 + 0.75 + 0.5))
+    assert found.best == pytest.approx(5.5 / 0.75)
+    assert (found.low, found.high) == (1.0, 8.0), "an episode may be over after one reward"
+
+
+def test_without_a_known_return_nothing_is_said_of_it():
+    found = worth(np.ones(3), np.zeros(3, bool), np.array([0, 0, 1], bool), 0.999)
+    assert math.isnan(found.mean) and math.isnan(found.best)
+    assert (found.low, found.high) == (pytest.approx(1000.0), pytest.approx(1000.0))
+
+
+def test_the_range_of_returns():
+    never, last = np.zeros(3, bool), np.array([0, 0, 1], bool)
+    assert return_range(np.array([-2.0, 0.0, 1.0]), never, last, 0.9) == pytest.approx((-20.0, 10.0))
+    assert return_range(np.array([-2.0, -1.0, -1.0]), last, last, 0.9) == pytest.approx((-20.0, -1.0))
+    assert return_range(np.array([-2.0, 0.0, 1.0]), never, last, 1.0) == (-6.0, 3.0)

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from uniarena.agent import Agent
+from uniarena.assembly.absent import FQE_LOW, best_figure, concluded, refuse
 from uniarena.assembly.environment import build_env, cannot_be_made, from_reset, refuse_undrawn
+from uniarena.assembly.reference import reference_of
 from uniarena.assembly.stages import check_stages
 from uniarena.assembly.starting import init_from
 from uniarena.batch import tree_leaves
@@ -29,11 +31,13 @@ from uniarena.nets.tower import NetworkConfig
 from uniarena.optim import ScheduleConfig
 from uniarena.policies.policy import PolicyConfig
 from uniarena.registry import RegistryError, lookup
-from uniarena.trainer.callbacks.checkpoint import Checkpoint
+from uniarena.trainer.callbacks.checkpoint import Checkpoint, CheckpointConfig
 from uniarena.trainer.callbacks.evaluate import Evaluate
+from uniarena.trainer.callbacks.evaluate_on_data import EvaluateOnData
 from uniarena.trainer.callbacks.log import Log
 from uniarena.trainer.callbacks.monitor import Monitor, MonitorConfig
 from uniarena.trainer.callbacks.progress import Progress
+from uniarena.trainer.callbacks.video import Video
 from uniarena.trainer.schedule import readable, schedule_for
 from uniarena.trainer.trainer import Trainer
 from uniarena.values.model import build_model
@@ -204,20 +208,37 @@ def build_callbacks(
 
     What the config says of one of the built-in ones is added to what follows from the section `training`.
     """
-    training = exp.training
+    training, absent = exp.training, exp.environment.id is None
+    best, mode = best_figure(exp) if absent else (CheckpointConfig().best, CheckpointConfig().mode)
     built_in: dict[type, dict[str, Any]] = {
-        Evaluate: {"every_env_steps": every["eval"], "n_episodes": training.n_eval_episodes},
+        Evaluate: {
+            "every_env_steps": every["eval"],
+            "n_episodes": training.n_eval_episodes,
+            "reference": reference_of(exp),
+        },
         Monitor: {"every_env_steps": max(every["log"] or 0, MonitorConfig().every_env_steps)},
         Log: {"every_env_steps": every["log"], "loggers": exp.experiment.loggers},
         Progress: {"quiet": quiet},
-        Checkpoint: {"every_env_steps": every["save"], "keep_last": training.keep_checkpoints},
+        Checkpoint: {
+            "every_env_steps": every["save"],
+            "keep_last": training.keep_checkpoints,
+            "best": best,
+            "mode": mode,
+        },
     }
+    if absent:
+        del built_in[Evaluate]
+        if best == FQE_LOW:
+            built_in[EvaluateOnData] = {"every_env_steps": every["eval"]}
     given = [_build_callback(section, i, built_in) for i, section in enumerate(exp.callbacks)] + list(extra)
     slots = {kind: [callback for callback in given if type(callback) is kind] for kind in built_in}
     for kind, fields in built_in.items():
         slots[kind] = slots[kind] or [kind(**fields)]
+    if absent and any(type(callback) in (Evaluate, Video) for callback in given):
+        raise refuse("playing episodes")
     own = [callback for callback in given if type(callback) not in built_in]
-    return [*slots[Evaluate], *slots[Monitor], *own, *slots[Log], *slots[Progress], *slots[Checkpoint]]
+    evaluations = slots.get(Evaluate, []) + slots.get(EvaluateOnData, [])
+    return [*evaluations, *slots[Monitor], *own, *slots[Log], *slots[Progress], *slots[Checkpoint]]
 
 
 def _build_callback(section: Section, index: int, built_in: Mapping[type, dict[str, Any]]) -> Any:
@@ -272,7 +293,8 @@ def build_trainer(
             if isinstance(error, (ValueError, TypeError)) and from_reset(error):
                 raise cannot_be_made(exp.environment.id, error) from error
             raise
-    return trainer, notices + _scale_notices(trainer)
+    spaces = concluded(exp) if exp.environment.id is None else []
+    return trainer, notices + spaces + _scale_notices(trainer)
 
 
 def _scale_notices(trainer: Trainer) -> list[str]:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from uniarena.assembly.absent import refuse, stand_in
 from uniarena.config import ConfigError, Experiment, Section
+from uniarena.data import DataError
 from uniarena.envs import WorkerError, make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.simulators import tensor_form
@@ -38,6 +40,8 @@ def build_env(
         ConfigError: it cannot be made; where its own code raised, that error is the cause.
     """
     section = exp.environment
+    if section.id is None and not training:
+        raise refuse("playing episodes")
     given = [*section.wrappers, *extra]
     records = [wrapper for wrapper in given if wrapper["type"] == "record_video"]
     videos = {"folder": str((run_dir or Path()) / "videos")}
@@ -67,6 +71,8 @@ def refuse_undrawn(exp: Experiment) -> None:
         ConfigError: it gives none.
     """
     section = {"type": "record_video"}
+    if exp.environment.id is None:
+        return
     wrapped = any(wrapper["type"] == section["type"] for wrapper in exp.environment.wrappers)
     if not wrapped and all(callback["type"] != "video" for callback in exp.callbacks):
         return
@@ -81,6 +87,8 @@ def refuse_undrawn(exp: Experiment) -> None:
 
 def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kwargs: dict[str, Any]) -> Env:
     section = exp.environment
+    if section.id is None:
+        return make_env(stand_in(exp), wrappers=wrappers)
     if (
         section.vectorization == "tensor"
         and isinstance(section.id, str)
@@ -99,7 +107,7 @@ def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kw
             max_episode_steps=section.max_episode_steps,
             action_mask=section.action_mask,
         )
-    except (ConfigError, WorkerError):
+    except (ConfigError, DataError, WorkerError):
         raise
     except Exception as error:
         raise cannot_be_made(section.id, error) from error

@@ -7,6 +7,7 @@ memory or in mapped files, and a sample costs what its own rows cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from uniarena.config import ConfigError, config
 from uniarena.data import DataConfig, DataError, Dataset, load
 from uniarena.data.config import MadeFromConfig
 from uniarena.envs.spaces import describe, leaf_spaces, storage_space
+from uniarena.ops.health import Worth, worth
 
 PIECE = 16_384
 """Rows that statistics of all data are taken in at a time."""
@@ -99,6 +101,11 @@ class DatasetBuffer:
     def ready(self) -> bool:
         """Always: what has no transition is refused when it is loaded."""
         return True
+
+    @cached_property
+    def worth(self) -> Worth:
+        """What returns there are in the data, discounted as the learner does."""
+        return worth(self.dataset.reward, self.dataset.terminated, self._ends, self.spec.gamma)
 
     def describe(self) -> str:
         """One line: how much there is, which file, and where it says that it comes from."""

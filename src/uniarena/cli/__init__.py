@@ -6,7 +6,7 @@ goes to stdout, as text or with `--json` as one object; everything else goes to 
 a command needs it.
 """
 
-from uniarena.cli import data, measuring, questions
+from uniarena.cli import data, evaluating, measuring, questions
 from uniarena.cli.commands import invoke, main
 
-__all__ = ["data", "invoke", "main", "measuring", "questions"]
+__all__ = ["data", "evaluating", "invoke", "main", "measuring", "questions"]

@@ -149,41 +149,6 @@ def resume(
     return _trained(runs.resume(run, changes or (), as_new=as_new, quiet=quiet))
 
 
-@command("eval")
-def evaluate(
-    run: Saved,
-    secrets: Secrets = None,
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
-    stochastic: Annotated[
-        bool, typer.Option("--stochastic", help="Sample actions instead of taking the policy's mode.")
-    ] = False,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the evaluation environments.")] = None,
-    video: Annotated[
-        bool, typer.Option("--video", help="Also record up to three episodes into RUN/videos.")
-    ] = False,
-    trust: Trust = False,
-    as_json: Json = False,
-) -> Answer:
-    """Evaluate a trained agent in its own environment."""
-    from uniarena import run as runs
-
-    hide(secrets or ())
-    mode: dict[str, Any] = {
-        "deterministic": not stochastic,
-        "seed": seed,
-        "trust": trust,
-        "secrets": secrets or (),
-    }
-    result = runs.evaluate(run, episodes, **mode)
-    document: dict[str, Any] = {"eval": runs.figures(result)}
-    lines = [_evaluated(result)]
-    if video:
-        files = runs.record(run, min(episodes, runs.VIDEOS), **mode)
-        document["videos"] = [str(file) for file in files]
-        lines += [f"video: {file}" for file in files]
-    return Answer(document, "\n".join(lines))
-
-
 @command("export")
 def export(
     run: Saved,
@@ -232,8 +197,9 @@ def doctor(
     from uniarena.analysis.doctor import report
 
     findings, rows = runs.doctor(run)
-    document = {"run": str(run), "rows": rows, "findings": [finding.to_json() for finding in findings]}
-    return Answer(document, report(findings, rows))
+    found, said = [finding.to_json() for finding in findings], runs.said(run)
+    document = {"run": str(run), "rows": rows, "findings": found, "said": said}
+    return Answer(document, report(findings, rows, said))
 
 
 @command("plot")
@@ -368,7 +334,7 @@ def _trained(result: Any) -> Answer:
     lines = [
         f"{result.stop_reason}: {result.length} in {result.wall_s:.1f} s of training, "
         f"set-up {result.setup_s:.1f} s",
-        *([] if result.eval is None else [_evaluated(result.eval)]),
+        *([] if result.eval is None else [f"evaluation, {result.eval}"]),
         f"run folder: {result.run}",
         "next:",
         *(f"  {line}" for line in result.next_commands()),
@@ -388,7 +354,3 @@ def hide(overrides: Sequence[str]) -> None:
 
     pairs = [text.partition("=") for text in overrides]
     provenance.hide(value for key, _, value in pairs if provenance.names_secret(key))
-
-
-def _evaluated(result: Any) -> str:
-    return f"evaluation, {result}"

@@ -15,6 +15,7 @@ from uniarena.config.fields import Between, Field, WithDefaults, as_mapping, con
 from uniarena.config.load import has_learner, load
 from uniarena.config.parse import parse, split
 from uniarena.config.recipes import recipes, recipes_folder
+from uniarena.config.reference import Reference
 from uniarena.config.schema import (
     AgentConfig,
     DistributedConfig,
@@ -38,6 +39,7 @@ __all__ = [
     "ExperimentConfig",
     "Field",
     "Location",
+    "Reference",
     "SamplingConfig",
     "Section",
     "TrainingConfig",

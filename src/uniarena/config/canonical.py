@@ -169,6 +169,8 @@ class _Pass:
 
     def _section(self, path: str, value: Any, origin: Origin) -> None:
         if value is None:
+            if path == "environment":  # a run from data may take away what a recipe names
+                self._put("environment.id", None, origin)
             return
         if is_name(value) and path in _SHORT:
             value = Section({_SHORT[path]: value}, origin.location)

@@ -88,7 +88,7 @@ def _build(tree: Section) -> Experiment:
     if find(tree, "learner.type")[0] is None:
         hint = "add `learner: {type: ppo}`"
         faults.add("no algorithm is named", "learner.type", tree.where("learner"), hint)
-    if find(tree, "environment.id")[0] is None:
+    if find(tree, "environment.id")[0] is None and tree.get("data") is None:
         hint = "add `environment: {id: CartPole-v1}`"
         faults.add("no environment is named", "environment.id", tree.where("environment"), hint)
         faults.check()
@@ -138,7 +138,9 @@ def _environment(cfg: EnvironmentConfig, tree: Section, notices: list[str]) -> E
     """Check the id and bring an old one up to date (an EnvPool id is EnvPool's own affair)."""
     _, where = find(tree, "environment.id")
     if not isinstance(cfg.id, str):
-        if callable(cfg.id):
+        if (
+            callable(cfg.id) or cfg.id is None
+        ):  # None: there is data, which says what there is to see and to do
             return cfg
         raise ConfigError(
             f"expected an environment's id, got {given(cfg.id)}",

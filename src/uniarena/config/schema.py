@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from uniarena.config.errors import ConfigError, Location
 from uniarena.config.fields import Between, config
 from uniarena.config.guard import GuardConfig
+from uniarena.config.reference import OF_DATA, Reference, named
 from uniarena.config.section import Section, find
 
 Count = Annotated[int, Between(1)]
@@ -50,7 +51,7 @@ class WorkersConfig:
 class EnvironmentConfig:
     """Which environment, how many, and what is wrapped around it."""
 
-    id: Any  # a Gymnasium id, an import path package.module:Name, or from Python a class or a factory
+    id: Any = None  # a Gymnasium id, an import path package.module:Name, or from Python a class or a factory
     num_envs: Count = 1  # environment streams, whatever number of processes they run in
     vectorization: Literal["auto", "serial", "sync", "async", "native", "envpool", "tensor"] = (
         "auto"  # how they run
@@ -137,6 +138,9 @@ class TrainingConfig:
     save_every_env_steps: Count | None = None  # environment steps between checkpoints
     eval_every_env_steps: Count | None = None  # environment steps between evaluations
     n_eval_episodes: Count = 10  # episodes of one evaluation
+    reference: Reference | str | None = (
+        None  # returns that make 0 and 100 of a score: two numbers, d4rl/NAME, or data (its card)
+    )
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps, xpu
     threads: Literal["auto"] | Annotated[int, Between(1, 1024)] = (
         "auto"  # threads of torch in the main process
@@ -146,6 +150,8 @@ class TrainingConfig:
     guard: GuardConfig = GuardConfig()  # what becomes of NaN, infinite and huge numbers; a rule alone will do
 
     def __post_init__(self) -> None:
+        if isinstance(self.reference, str) and self.reference != OF_DATA:
+            named(self.reference, "reference")
         kind, _, index = self.device.partition(":")
         if kind not in ("auto", "cpu", "cuda", "mps", "xpu") or (index and not index.isdigit()):
             raise ConfigError(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 LEAST_SEEN = 0.05
 """Share of a return that must consist of rewards, on average, before anything is said of a bias."""
+MOST_LEFT = 0.25
+"""Of a return may lie beyond a time limit, and it still counts as one that was seen."""
 
 
 def realised(
@@ -64,3 +69,56 @@ def share_of_one(counts: np.ndarray) -> float:
     """The share of the most frequent of several things: `counts [K]`; 0 where there is none."""
     total = counts.sum()
     return float(counts.max() / total) if total else 0.0
+
+
+class Worth(NamedTuple):
+    """Discounted returns of data; nothing that was learned enters into them.
+
+    Attributes:
+        mean: of all rows, as far as their returns are known; NaN where too little is.
+        best: the largest of a row whose return is known for the most part; NaN where there is none.
+        low, high: what no return can be below or above, with rewards such as these.
+    """
+
+    mean: float
+    best: float
+    low: float
+    high: float
+
+
+def worth(reward: np.ndarray, terminated: np.ndarray, ends: np.ndarray, gamma: float) -> Worth:
+    """What returns there are in data, and what there can be.
+
+    Beyond a time limit nothing is known. A return G of which the share w lies there is taken to go on as it was:
+    G / (1 − w) for one row, ΣG / Σ(1 − w) for all.
+
+    Args:
+        reward: `[M]`, of rows episode by episode.
+        terminated, ends: `[M]` bool; `ends` where the next row does not follow.
+    """
+    returns, left = np.zeros(len(reward)), np.zeros(len(reward))
+    total, share = 0.0, 0.0
+    rows = zip(reward.tolist(), terminated.tolist(), ends.tolist(), strict=True)
+    for t, (paid, over, last) in zip(range(len(reward) - 1, -1, -1), list(rows)[::-1], strict=True):
+        total = paid + (0.0 if last else gamma * total)
+        share = gamma * ((0.0 if over else 1.0) if last else share)
+        returns[t], left[t] = total, share
+    known = 1.0 - left
+    mean = float(returns.sum() / known.sum()) if len(reward) and known.mean() >= LEAST_SEEN else math.nan
+    seen = left <= MOST_LEFT
+    best = float((returns[seen] / known[seen]).max()) if seen.any() else math.nan
+    return Worth(mean, best, *return_range(reward, terminated, ends, gamma))
+
+
+def return_range(
+    reward: np.ndarray, terminated: np.ndarray, ends: np.ndarray, gamma: float
+) -> tuple[float, float]:
+    """Least and largest discounted return of rewards between those of the data: r / (1 − γ), and r alone where an
+    episode may be over after it. Without discount the longest episode stands for 1 / (1 − γ).
+    """
+    places = np.flatnonzero(ends)
+    longest = int(np.diff(np.concatenate([[-1], places])).max()) if len(places) else len(reward)
+    horizon = 1.0 / (1.0 - gamma) if gamma < 1.0 else float(longest)
+    low, high = float(reward.min()), float(reward.max())
+    shortest = 1.0 if terminated.any() else horizon
+    return min(low * shortest, low * horizon), max(high * shortest, high * horizon)

@@ -1,7 +1,8 @@
 """Runs: train, resume, evaluate, record, export, verify and compare, from configuration to `Result`."""
 
 from uniarena.run.compare import Comparison, diff
-from uniarena.run.examining import doctor
+from uniarena.run.examining import doctor, said
+from uniarena.run.on_data import evaluate_on_data
 from uniarena.run.plotting import plot
 from uniarena.run.profiling import profile
 from uniarena.run.recording import record_data
@@ -23,6 +24,7 @@ __all__ = [
     "diff",
     "doctor",
     "evaluate",
+    "evaluate_on_data",
     "export",
     "figures",
     "is_of_seeds",
@@ -33,6 +35,7 @@ __all__ = [
     "record_data",
     "resume",
     "resume_seeds",
+    "said",
     "train",
     "train_seeds",
     "tune_sampling",

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,11 @@ from uniarena.config.assembly import of_data, regularizers
 from uniarena.config.section import REDACTED, plain
 from uniarena.optim import ScheduleConfig
 from uniarena.registry import lookup
-from uniarena.run.folder import CONFIG, saved_changes, saved_config
+from uniarena.run.folder import CONFIG, read_result, saved_changes, saved_config
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
+PARTS = ("config", "code", "versions", "machine")
 
 
 # -- configurations ----------------------------------------------------------------------------------------------
@@ -131,6 +132,8 @@ class Comparison:
         versions: package, or `python` → the two versions.
         machine: `platform`, `cpu`, `gpus`, … → the two values.
         changes: for each run what was changed when it was resumed.
+        results: `return_mean`, and `score` where there is a reference, of the last evaluations; they tell runs apart,
+            and are no difference in what was run.
     """
 
     runs: tuple[str, str]
@@ -139,6 +142,7 @@ class Comparison:
     versions: dict[str, Pair]
     machine: dict[str, Pair]
     changes: tuple[list[dict[str, Any]], list[dict[str, Any]]]
+    results: dict[str, Pair] = field(default_factory=dict)
 
     @property
     def equal(self) -> bool:
@@ -148,15 +152,15 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """The object that `uniarena diff --json` prints."""
-        parts = {name: getattr(self, name) for name in ("config", "code", "versions", "machine")}
+        parts = {name: getattr(self, name) for name in (*PARTS, "results")}
         found = {name: {key: list(pair) for key, pair in part.items()} for name, part in parts.items()}
         return {"runs": list(self.runs), "equal": self.equal, **found, "changes": list(self.changes)}
 
     def __str__(self) -> str:
-        if self.equal:
+        if self.equal and not self.results:
             return f"{self.runs[0]} and {self.runs[1]} are equal: configuration, code, versions, machine"
         lines = [f"< {self.runs[0]}", f"> {self.runs[1]}"]
-        for name in ("config", "code", "versions", "machine"):
+        for name in (*PARTS, "results"):
             if part := getattr(self, name):
                 lines += ["", name, *(line for key, pair in part.items() for line in _shown(key, pair))]
         for mark, run, changes in zip("<>", self.runs, self.changes, strict=True):
@@ -200,6 +204,7 @@ def diff(a: str | Path, b: str | Path) -> Comparison:
         differences(versions[0], versions[1]),
         differences(machine[0], machine[1]),
         (first.changes, second.changes),
+        differences(first.results, second.results),
     )
 
 
@@ -211,6 +216,7 @@ class _Account:
     record: dict[str, Any]
     code: dict[str, Any]
     changes: list[dict[str, Any]]
+    results: dict[str, Any]
 
     @classmethod
     def of(cls, path: Path) -> _Account:
@@ -220,14 +226,24 @@ class _Account:
             record, changes = provenance.read_record(path), saved_changes(path)
             patch = path / record.get("git", {}).get("diff", "-")
             dirty = patch.read_text(encoding="utf-8", errors="replace") if patch.is_file() else ""
+            results = _results(path)
         else:
             meta = checkpoint.read_meta(checkpoint.locate(path))
             if meta.get("config") is None:
                 raise CheckpointError(path, "holds an agent alone, without a run's configuration.")
             tree = from_text(meta["config"], f"{path} (config)")
             record, changes = meta.get("provenance") or {}, meta.get("changes") or []
-            dirty = record.get("git", {}).get("patch", "")
-        return cls(tree, record, _code(record.get("git", {}), dirty), changes)
+            dirty, results = record.get("git", {}).get("patch", ""), {}
+        return cls(tree, record, _code(record.get("git", {}), dirty), changes, results)
+
+
+def _results(run: Path) -> dict[str, Any]:
+    """What the last evaluation of a run that ended found."""
+    ended = read_result(run)
+    if ended is None or ended.eval is None:
+        return {}
+    found = {"return_mean": ended.eval.return_mean, "score": ended.eval.score}
+    return {name: round(value, 4) for name, value in found.items() if value is not None}
 
 
 def _filled(tree: Section) -> dict[str, Any] | None:

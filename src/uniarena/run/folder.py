@@ -14,7 +14,7 @@ from typing import Any
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.checkpoint.find import STAGES, meant
-from uniarena.config import ConfigError, Section
+from uniarena.config import ConfigError, Reference, Section
 from uniarena.config.read import read
 from uniarena.run.result import Result, figures
 from uniarena.sampling.evaluation import EvalResult
@@ -126,7 +126,11 @@ def read_result(folder: Path) -> Result | None:
         found = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         told = found["eval"]
         evaluated = told and EvalResult(
-            told["mode"], tuple(told["returns"]), tuple(told["lengths"]), told["success_rate"]
+            told["mode"],
+            tuple(told["returns"]),
+            tuple(told["lengths"]),
+            told["success_rate"],
+            reference=Reference(**told["reference"]) if "reference" in told else None,
         )
         return Result(
             folder,

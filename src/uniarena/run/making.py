@@ -138,7 +138,7 @@ class Making:
     def _played(self, trained: Trained, target: Path) -> dict[str, Any]:
         """Episodes of one kind of agent, or equally many of each."""
         kinds = PARTS[self.cfg.kind]
-        low = self._random_return(trained, target.parent) if "medium" in kinds else 0.0
+        low = self._random_return(trained, target.parent)
         parts, files = [], []
         for k, kind in enumerate(kinds):
             episodes = self.cfg.episodes // len(kinds) + (k < self.cfg.episodes % len(kinds))
@@ -148,7 +148,7 @@ class Making:
             path, who = self._record(agent, kind, episodes, target.parent / f"{kind}.npz", k)
             files.append(path)
             parts.append({"part": kind, "episodes": episodes, "who": who})
-        origin = self._origin(trained, parts=parts, **({"random_return": round(low, 2)} if low else {}))
+        origin = self._origin(trained, parts=parts, random_return=round(low, 2))
         _join(files, origin, target)
         return origin
 
@@ -185,7 +185,9 @@ class Making:
             buffer.load_state_dict(checkpoint.load(last, only=("buffer",))[0]["buffer"])
             rows = buffer.recent(buffer.size + 1)
             origin = self._origin(
-                trained, who="the learner's own experience, as its buffer held it at the end"
+                trained,
+                who="the learner's own experience, as its buffer held it at the end",
+                random_return=round(self._random_return(trained, target.parent), 2),
             )
             recorder = Recorder(env.observation_space, env.action_space, env_of(exp), origin)
             flat = tree_map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows.action)

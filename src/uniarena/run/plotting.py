@@ -66,6 +66,9 @@ def _of_the_agent(
     folder: Path, place: Path, dims: tuple[int, int] | None, trust: bool, secrets: Sequence[str]
 ) -> list[Path]:
     agent, exp = load_with_config(folder, trust, secrets)
+    if exp.environment.id is None:
+        log.warning("pictures of the agent are left out: the run has no environment that it could be seen in")
+        return []
     env = assembly.build_env(exp, 1, run_dir=folder)
     try:
         walked = probe.walk(agent, env, STEPS, exp.experiment.seed + UNUSED_SEEDS)

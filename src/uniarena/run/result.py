@@ -8,13 +8,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from uniarena.config import as_mapping
 from uniarena.sampling.evaluation import EvalResult
 
 
 def figures(result: EvalResult) -> dict[str, Any]:
     """An evaluation as `--json` prints it."""
     names = ("episodes", "return_mean", "return_std", "return_iqm")
-    return {name: getattr(result, name) for name in names}
+    found = {name: getattr(result, name) for name in names}
+    if result.reference is None:
+        return found
+    return {**found, "score": result.score, "reference": as_mapping(result.reference)}
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Result:
         updates: of the learner, over the run's whole life.
         stages: of a run in stages the result of each that has begun; lengths and seconds here are then their sums, and
             the evaluation is the last one's.
+        data: what it learned from, where it has no environment; None: it has one.
     """
 
     run: Path
@@ -45,6 +50,7 @@ class Result:
     trusting: bool = False
     updates: int = 0
     stages: tuple[Result, ...] = ()
+    data: str | None = None
 
     @property
     def length(self) -> str:
@@ -68,10 +74,15 @@ class Result:
         trust = " --trust" if self.trusting else ""
         run = shlex.quote(str(self.run))
         resume = [f"uniarena resume {run}"] if self.resumable else []
-        return [
-            *resume,
+        play = [
             f"uniarena eval {run}{trust}",
             f"uniarena eval {run} --video{trust}{_needs('pygame', 'video')}",
+        ]
+        if self.data is not None:
+            play = [f"uniarena eval {run} --data {shlex.quote(self.data)}{trust}"]
+        return [
+            *resume,
+            *play,
             f"tensorboard --logdir {run}",
             f"uniarena export {run} --onnx{trust}{_needs('onnxruntime', 'onnx')}",
         ]
@@ -112,7 +123,8 @@ class SeedsReport:
     def __str__(self) -> str:
         lines = []
         for seed, result in self.results.items():
-            told = "interrupted" if result.eval is None else f"return {result.eval.return_mean:.2f}"
+            none = "interrupted" if result.stop_reason == "interrupted" else "not evaluated"
+            told = none if result.eval is None else f"return {result.eval.return_mean:.2f}"
             lines.append(f"seed {seed}: {told} after {result.length}  {result.run}")
         lines += [f"seed {seed}: failed: {error}" for seed, error in self.failures.items()]
         if self.summary["count"]:

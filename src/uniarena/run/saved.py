@@ -9,6 +9,7 @@ from typing import Any
 
 from uniarena import assembly, checkpoint
 from uniarena.agent import Agent
+from uniarena.assembly.reference import known_reference
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, from_text, load
 from uniarena.config.section import REDACTED, find
@@ -29,10 +30,12 @@ def evaluate(
     seed: int | None = None,
     trust: bool = False,
     secrets: Sequence[str] = (),
+    env: str | None = None,
 ) -> EvalResult:
     """Evaluate the agent of a run (its best checkpoint) or of a checkpoint folder in its own environment.
 
     Args:
+        env: the id of another one; needed where the run learned from data and names none.
         seed: of the evaluation environments; None: one that training never uses.
         trust: allow the checkpoint to import the `module:Class` that it names.
         secrets: `key.path=value` for what the environment needs and was left out of the saved config as a secret.
@@ -41,12 +44,15 @@ def evaluate(
         CheckpointError: nothing whole is there, it needs `trust`, or it is an agent without a run.
     """
     agent, exp = load_with_config(run, trust, secrets)
-    env = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
+    if env is not None:
+        exp = replace(exp, environment=replace(exp.environment, id=env))
+    played = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
     try:
         start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
-        return evaluate_agent(agent, env, episodes, deterministic=deterministic, seed=start)
+        found = evaluate_agent(agent, played, episodes, deterministic=deterministic, seed=start)
+        return replace(found, reference=known_reference(exp))
     finally:
-        env.close()
+        played.close()
 
 
 def record(

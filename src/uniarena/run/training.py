@@ -294,7 +294,10 @@ def new_folder(exp: Experiment, name: str, run_dir: str | Path | None) -> Path:
 
 def name_of(exp: Experiment) -> str:
     """The run's name: as the config says, or after its algorithm and environment."""
-    parts = [getattr(part, "__name__", str(part)) for part in (exp.learner["type"], exp.environment.id)]
+    where = exp.environment.id
+    if where is None and exp.data is not None:
+        where = Path(str(exp.data.get("path", "data"))).stem
+    parts = [getattr(part, "__name__", str(part)) for part in (exp.learner["type"], where)]
     return exp.experiment.name or "-".join(re.split(r"[/:.]", part)[-1] for part in parts)
 
 
@@ -344,7 +347,8 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
             trainer.stop_reason,
             trainer.stop_reason in (INTERRUPTED, OUT_OF_TIME),
             _needs_trust(trainer, exp, folder),
-            trainer.counters.updates,
+            updates=trainer.counters.updates,
+            data=str(exp.data.get("path")) if exp.data is not None and exp.environment.id is None else None,
         )
         write_result(folder, result)
         return result

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from uniarena.batch import tree_leaves, tree_map
+from uniarena.config import Reference
 from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
@@ -49,6 +50,7 @@ class EvalResult:
         returns, lengths: one number per episode; lengths in environment steps.
         success_rate: fraction of episodes that the environment called a success; None where it says nothing.
         seconds: wall time it took.
+        reference: the returns that make 0 and 100 of a score; None: there is no score.
     """
 
     mode: str
@@ -56,6 +58,12 @@ class EvalResult:
     lengths: tuple[int, ...]
     success_rate: float | None = None
     seconds: float = 0.0
+    reference: Reference | None = None
+
+    @property
+    def score(self) -> float | None:
+        """The mean return between that of random actions (0) and an expert's (100)."""
+        return None if self.reference is None else self.reference.score(self.return_mean)
 
     @property
     def episodes(self) -> int:
@@ -87,7 +95,8 @@ class EvalResult:
             "return_iqm": self.return_iqm,
             "length_mean": self.length_mean,
         }
-        return found if self.success_rate is None else {**found, "success_rate": self.success_rate}
+        more = {"success_rate": self.success_rate, "score": self.score}
+        return found | {name: value for name, value in more.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
         return {**self.figures(), "episodes": self.episodes, "mode": self.mode}
@@ -96,6 +105,7 @@ class EvalResult:
         return (
             f"{self.mode}, {self.episodes} episodes: return {self.return_mean:.2f} ± {self.return_std:.2f}, "
             f"interquartile mean {self.return_iqm:.2f}, length {self.length_mean:.1f}"
+            + ("" if self.score is None else f", score {self.score:.1f}")
         )
 
 

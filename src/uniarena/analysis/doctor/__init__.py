@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from uniarena.analysis.doctor import data, evaluation, gradients, machine, policy, progress, values
+from uniarena.analysis.doctor import (
+    data,
+    evaluation,
+    gradients,
+    machine,
+    offline,
+    policy,
+    progress,
+    values,
+)
 from uniarena.analysis.doctor.finding import Change, Finding
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Table
 
-__all__ = ["ILLNESSES", "Change", "Finding", "Setup", "Table", "examine", "report"]
+__all__ = ["ILLNESSES", "Change", "Finding", "Setup", "Table", "examine", "report", "statements"]
 
 _ORDER: tuple[Callable[[Table, Setup], Finding | None], ...] = (
     gradients.not_a_number,
@@ -19,6 +29,8 @@ _ORDER: tuple[Callable[[Table, Setup], Finding | None], ...] = (
     policy.temperature_runs_away,
     gradients.exploding_gradients,
     gradients.dead_gradients,
+    offline.offline_q_diverged,
+    offline.offline_q_overestimation,
     values.q_overestimation,
     data.reward_scale_off,
     data.intrinsic_reward_dominates,
@@ -50,14 +62,22 @@ def examine(rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None 
     """
     table, setup = Table(rows), Setup(config)
     found = (rule(table, setup) for rule in _ORDER)
-    return [finding for finding in found if finding is not None]
+    unit = "updates" if setup.offline else "env steps"
+    return [replace(finding, unit=unit) for finding in found if finding is not None]
 
 
-def report(findings: Iterable[Finding], rows: int) -> str:
-    """The findings as text."""
+def statements(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What should be said of a run also where nothing ails it, one sentence each."""
+    found = (offline.statement(Table(rows)),)
+    return [text for text in found if text is not None]
+
+
+def report(findings: Iterable[Finding], rows: int, statements: Iterable[str] = ()) -> str:
+    """The findings as text, and what is to be said besides."""
     parts = [str(finding) for finding in findings]
-    if parts:
-        return "\n\n".join(parts)
-    return f"nothing found in {rows} rows of figures" + (
-        "; that is too few to tell much" if rows < 8 else ", as far as figures can tell"
-    )
+    if not parts:
+        parts.append(
+            f"nothing found in {rows} rows of figures"
+            + ("; that is too few to tell much" if rows < 8 else ", as far as figures can tell")
+        )
+    return "\n\n".join([*parts, *statements])

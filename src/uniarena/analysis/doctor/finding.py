@@ -33,6 +33,7 @@ class Finding:
         causes: likely ones, the likeliest first.
         changes: in the order in which to try them.
         env_steps: where it shows, from and to; None: nowhere in particular.
+        unit: what that is counted in: updates where a run learns from data.
     """
 
     illness: str
@@ -41,6 +42,7 @@ class Finding:
     causes: tuple[str, ...]
     changes: tuple[Change, ...]
     env_steps: tuple[int, int] | None = None
+    unit: str = "env steps"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -54,9 +56,8 @@ class Finding:
         }
 
     def __str__(self) -> str:
-        where = (
-            "" if self.env_steps is None else f" ({self.env_steps[0]:,} to {self.env_steps[1]:,} env steps)"
-        )
+        span = self.env_steps
+        where = "" if span is None else f" ({span[0]:,} to {span[1]:,} {self.unit})"
         lines = [f"{self.illness.replace('_', ' ')}: {self.symptom}{where}"]
         lines += [f"  evidence: {text}" for text in self.evidence]
         lines += [f"  cause {number}: {text}" for number, text in enumerate(self.causes, 1)]

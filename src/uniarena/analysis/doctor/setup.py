@@ -57,6 +57,11 @@ class Setup:
         return not self.has("updates_per_env_step") and not self.has("learning_starts")
 
     @property
+    def offline(self) -> bool:
+        """Whether it learns from data alone."""
+        return bool(self.config.get("data"))
+
+    @property
     def wrappers(self) -> list[Any]:
         """Wrappers, as they are written: names, or maps with a `type`."""
         found = self.section("environment").get("wrappers") or []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
-from uniarena.config import Between, config
+from uniarena.config import Between, Reference, config
 from uniarena.envs.protocol import Env
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 from uniarena.trainer.callbacks.frequency import Every
@@ -32,6 +32,7 @@ class EvaluateConfig:
     also_stochastic: bool = False  # report the other mode too, each time; at the end both always are
     num_envs: Count | None = None  # environments that run them; None: one per episode, at most 8
     at_end: bool = True  # evaluate when training ends (unless it is interrupted)
+    reference: Reference | None = None  # returns that make 0 and 100 of a score; None: training.reference
 
 
 class Evaluate:
@@ -91,7 +92,8 @@ class Evaluate:
             result = evaluate_agent(
                 trainer.agent, env, cfg.n_episodes, deterministic=deterministic, seed=seed
             )
-            result, setup = replace(result, seconds=result.seconds + setup), 0.0
+            result = replace(result, seconds=result.seconds + setup, reference=cfg.reference)
+            setup = 0.0
             self.results[result.mode] = result
             prefix = "eval" if deterministic == cfg.deterministic else f"eval_{result.mode}"
             trainer.metrics.update({f"{prefix}/{name}": value for name, value in result.figures().items()})

@@ -11,7 +11,7 @@ import torch
 from uniarena.batch import Batch
 from uniarena.config import Between, config
 from uniarena.trainer.events import IterationEnd, TrainingStart
-from uniarena.trainer.health import experience, networks, prediction
+from uniarena.trainer.health import dataset, experience, networks, prediction
 from uniarena.trainer.health.sample import Newest, newest
 
 __all__ = ["Monitor", "MonitorConfig"]
@@ -109,7 +109,8 @@ class Monitor:
 
     def _of_networks(self, trainer: Any, rows: Newest) -> dict[str, float]:
         try:
-            return prediction.of_networks(trainer.agent, rows, trainer.metrics)
+            found = prediction.of_networks(trainer.agent, rows, trainer.metrics)
+            return found | dataset.of_dataset(trainer.agent, trainer.metrics)
         except Exception as error:  # a user's own model may want to be called in another way
             self._blind = True
             _log.warning("figures of the networks are left out: %s: %s", type(error).__name__, error)

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from uniarena.batch import tree_map
+from uniarena.batch import Tree, tree_map
 from uniarena.nets.inference import eval_mode
 from uniarena.ops.health import bias, realised, td_errors
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio
@@ -56,7 +56,11 @@ def outputs(model: Any, newest: Newest) -> tuple[Any, Tensor | None]:
     if newest.on_policy:
         out = model(_like_output(rows.obs, newest), *_memory(newest))
         return out.dist, out.value
-    obs, action = flat(rows.obs), flat(rows.action)
+    return of_pairs(model, flat(rows.obs), flat(rows.action))
+
+
+def of_pairs(model: Any, obs: Tree, action: Tree) -> tuple[Any, Tensor | None]:
+    """The distribution, where it is more than the greedy one, and Q `[N]` of actions in places `[N, …]`; None: no Q."""
     if isinstance(model, QModel):
         q = model.q(obs)
         return None, q.gather(-1, action.long().reshape(-1, 1)).squeeze(-1)
