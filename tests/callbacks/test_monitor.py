@@ -245,3 +245,23 @@ def test_q_is_held_against_what_followed():
     assert last["health/value_mean"] == pytest.approx(7.0)
     assert last["health/return_realised"] == pytest.approx(mean, abs=1e-6)
     assert last["health/obs_still"] == 1.0 and last["health/reward_std"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("n_steps", "memory"), [(32, {"type": "lstm"}), (300, {"type": "gru"})], ids=["whole", "cut to 256 rows"]
+)
+def test_a_policy_with_memory_is_asked_with_what_it_remembered(n_steps: int, memory: dict[str, Any]) -> None:
+    """An update by nothing leaves the policy as it was, so it has not moved from the one that acted."""
+    env = uniarena.make_env("CartPole-v1", num_envs=2, seed=1)
+    learner = {"type": "ppo", "n_steps": n_steps, "n_epochs": 1, "learning_rate": 1e-30}
+    agent = uniarena.Agent.assemble(env, learner, SMALL, parts={"memory": {**memory, "hidden_size": 8}})
+    with torch.no_grad():
+        for weight in agent.model.policy.parameters():
+            weight *= 3.0  # what is remembered should matter
+    keep = Keep()
+    trainer = uniarena.Trainer(agent, env, callbacks=[Monitor(every_env_steps=1), keep])
+    trainer.fit(4 * n_steps)
+    trainer.close()
+    for seen in keep.seen:
+        assert seen["health/kl_update"] == pytest.approx(0.0, abs=1e-8)
+        assert seen["health/ratio_max"] == pytest.approx(1.0, abs=1e-4)

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from uniarena.batch import Tree, tree_map
+from uniarena.batch import Tree
 from uniarena.nets.inference import eval_mode
 from uniarena.ops.health import bias, realised, td_errors
 from uniarena.ops.policy_gradient import approx_kl, clamp_log_ratio
@@ -77,13 +77,12 @@ def of_pairs(model: Any, obs: Tree, action: Tree) -> tuple[Any, Tensor | None]:
 
 def _memory(newest: Newest) -> tuple[Any, ...]:
     """State before the first row, and where it begins anew, of policies with memory."""
-    rows = newest.rows
-    return (tree_map(lambda leaf: leaf[0], rows.state), rows.is_first) if "state" in rows else ()
+    return () if newest.state is None else (newest.state, newest.rows.is_first)
 
 
 def _like_output(tree: Any, newest: Newest) -> Any:
     """`[T, B, …]` where the model runs over time, flat otherwise."""
-    return tree if "state" in newest.rows else flat(tree)
+    return flat(tree) if newest.state is None else tree
 
 
 def _of_values(agent: Any, newest: Newest, value: Tensor, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -18,14 +18,19 @@ class Newest(NamedTuple):
     Attributes:
         rows: `[T, B]` of obs, action, reward, terminated, ended, valid; of rollouts all there is.
         on_policy: whether they are of the policy that was just updated.
+        state: `[B, …]` before the first row, of policies with memory that were just updated.
     """
 
     rows: Batch
     on_policy: bool
+    state: Tree | None = None
 
 
 def newest(trainer: Any) -> Newest | None:
-    """At most 512 of the newest rows, fewer where observations are large; None: there are none yet."""
+    """At most 512 of the newest rows, fewer where observations are large; None: there are none yet.
+
+    With memory they are the first of the newest rollout: what was remembered before others is not kept.
+    """
     rollout, recent = trainer.rollout, getattr(trainer.agent.buffer, "recent", None)
     if rollout is None:  # offline
         return None if recent is None else _offered(recent(ROWS))
@@ -34,10 +39,12 @@ def newest(trainer: Any) -> Newest | None:
     steps = max(2, max(FEWEST, min(ROWS, BYTES // max(1, width))) // rows.shape[1])
     if recent is not None:
         return _offered(recent(steps))
-    rows = rows[-steps:] if rows.shape[0] > steps else rows
+    state = rollout.start.get("state")
+    if rows.shape[0] > steps:
+        rows = rows[-steps:] if state is None else rows[:steps]
     if rows.shape[0] < 2 or not bool(rows.valid.any()):
         return None
-    return Newest(rows.replace(ended=trace_ends(rows)), True)
+    return Newest(rows.replace(ended=trace_ends(rows)), True, state)
 
 
 def _offered(rows: Batch) -> Newest | None:
