@@ -102,7 +102,7 @@ def test_a_card_that_does_not_say(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no file"):
         reference_of(load(settings))
     settings["data"] = {"path": str(recording(tmp_path / "a.npz"))}
-    with pytest.raises(ConfigError, match="does not say what random actions and an"):
+    with pytest.raises(ConfigError, match="does not say what"):
         train(settings, run_dir=tmp_path / "run", quiet=True)
 
 

@@ -121,7 +121,7 @@ def test_other_data_and_another_teacher_are_told_at_a_resume(demos: dict[str, st
         with pytest.raises(DataError, match="not the data that the run learned from"):
             Agent.assemble(env, {"type": "ppo", "regularizers": terms}).load_state_dict(state)
         Agent.assemble(env, "ppo", seed=2).save(teacher)
-        with pytest.raises(ConfigError, match="is not the one") as caught:
+        with pytest.raises(ConfigError, match=r"is not the\s+one") as caught:
             Agent.assemble(env, {"type": "ppo", "regularizers": terms[1:]}).load_state_dict(state)
         assert caught.value.path == "learner.regularizers.0.to"
     finally:

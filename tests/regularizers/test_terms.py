@@ -361,7 +361,7 @@ def test_observations_of_another_environment_are_refused(demos: dict[str, str], 
     [
         (("dqn", DISCRETE), ("ppo", DISCRETE), "learns Q-values"),
         (("ppo", DISCRETE), ("ppo", BOX), "observations of .* are"),
-        (("ppo", BOX), ("sac", BOX), r"is a SquashedGaussian,\s+and here it is a DiagGaussian"),
+        (("ppo", BOX), ("sac", BOX), r"is a\s+SquashedGaussian,\s+and here it is a DiagGaussian"),
     ],
 )
 def test_policies_that_cannot_be_compared_are_refused(

@@ -88,13 +88,14 @@ class _Sequences(DatasetSequences):
 
 def with_demonstrations(buffer: Any) -> Any:
     """The buffer, or where its config has demonstrations, it and them as one."""
-    cfg: DemonstrationsConfig | None = getattr(buffer.cfg, "demonstrations", None)
+    own: Any = getattr(buffer, "cfg", None)  # a buffer of the user's need not keep it
+    cfg: DemonstrationsConfig | None = getattr(own, "demonstrations", None)
     if cfg is None:
         return buffer
     shown: DatasetBuffer
     if buffer.gives_sequences:
         given = {field.name: getattr(cfg, field.name) for field in fields(DatasetConfig)}
-        rows = {"length": buffer.cfg.length, "burn_in": buffer.cfg.burn_in}
+        rows = {"length": own.length, "burn_in": own.burn_in}
         shown = _Sequences(DatasetSequenceConfig(**given, **rows), buffer.spec)
     else:
         shown = DatasetBuffer(cfg, buffer.spec)
