@@ -28,14 +28,20 @@ class Killed(BaseException):
 
 
 class Interrupts:
-    """As Ctrl-C would, once a stage's clock is there; by default never."""
+    """As Ctrl-C would, once a stage's clock is there, or when all of it is done but its last evaluation; by default
+    never.
+    """
 
-    def __init__(self, unit: str = "", clock: int = 0) -> None:
-        self.unit, self.clock = unit, clock
+    def __init__(self, unit: str = "", clock: int = 0, at_the_end_of: str = "") -> None:
+        self.unit, self.clock, self.end = unit, clock, at_the_end_of
 
     def on_iteration_end(self, trainer: Any, event: Any) -> None:
         if trainer.counters.unit == self.unit and trainer.counters.clock >= self.clock:
             trainer.request_stop("interrupted")
+
+    def on_training_end(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.unit == self.end:
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +195,20 @@ def test_killed_anywhere_between_two_stages(
     print(f"{moment}, calling {where}")
     assert killing.job(settings, run)[0] in (0, 3)
     assert unlike(reference, run) == [], (moment, where)
+
+
+def test_ctrl_c_at_the_end_of_a_stage_keeps_the_next_from_beginning(
+    data: Path, whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    result = train(
+        config(data, type="prioritized"),
+        run_dir=folder,
+        quiet=True,
+        callbacks=[Interrupts(at_the_end_of="updates")],
+    )
+    assert result.stop_reason == "interrupted" and result.resumable
+    assert len(result.stages) == 1 and result.stages[0].stop_reason == "finished"
+    assert not list(folder.glob("2-*"))
+    ended = resume(folder, quiet=True, callbacks=[Interrupts()])
+    assert len(ended.stages) == 2 and not unlike(whole, folder)

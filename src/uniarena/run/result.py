@@ -38,6 +38,7 @@ class Result:
         stages: of a run in stages the result of each that has begun; lengths and seconds here are then their sums, and
             the evaluation is the last one's.
         data: what it learned from, where it has no environment; None: it has one.
+        halted: a signal came when all was done but to evaluate and save: whatever would follow the run does not begin.
     """
 
     run: Path
@@ -51,6 +52,7 @@ class Result:
     updates: int = 0
     stages: tuple[Result, ...] = ()
     data: str | None = None
+    halted: bool = False
 
     @property
     def length(self) -> str:

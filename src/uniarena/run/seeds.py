@@ -153,9 +153,12 @@ def _over(folder: Path, seeds: Sequence[int], run: Callable[[int], Result]) -> S
             failures[seed] = provenance.redact(f"{type(error).__name__}: {error}", code=True)
             log.error("seed %d failed: %s", seed, failures[seed])
             continue
-        if results[seed].stop_reason == INTERRUPTED:
+        if results[seed].stop_reason == INTERRUPTED or results[seed].halted:
             break
-    interrupted = any(result.stop_reason == INTERRUPTED for result in results.values())
+    left = len(results) + len(failures) < len(seeds)
+    interrupted = any(
+        result.stop_reason == INTERRUPTED or (left and result.halted) for result in results.values()
+    )
     summary = summarize([r.eval.return_mean for r in results.values() if r.eval is not None])
     report = SeedsReport(folder, results, failures, summary, interrupted)
     provenance.replace_text(folder / "summary.json", json.dumps(report.to_json(), indent=1) + "\n")

@@ -27,7 +27,7 @@ from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_r
 from uniarena.run.making import data_of
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
-from uniarena.run.surroundings import ended_early, messages
+from uniarena.run.surroundings import INTERRUPTED, ended_early, messages
 from uniarena.run.training import (
     continue_,
     ensure_data,
@@ -119,7 +119,7 @@ class _Whole:
                 idle = False
             except NothingToDo:
                 results.append(self._over(index))
-            if results[-1].resumable:
+            if results[-1].resumable or results[-1].halted:
                 break
         if idle:
             raise NothingToDo(
@@ -224,6 +224,7 @@ def last_checkpoint(run: Path) -> Path:
 def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) -> Result:
     """One result of several: lengths and times summed, the rest of the last."""
     last = results[-1]
+    left = len(results) < len(stages)
     return replace(
         last,
         run=folder,
@@ -232,7 +233,8 @@ def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) 
         setup_s=results[0].setup_s,
         wall_s=sum(result.wall_s for result in results),
         trusting=any(result.trusting for result in results),
-        resumable=last.resumable or len(results) < len(stages),
+        stop_reason=INTERRUPTED if left and last.halted else last.stop_reason,
+        resumable=last.resumable or left,
         stages=tuple(results),
     )
 

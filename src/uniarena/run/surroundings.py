@@ -62,11 +62,14 @@ def _from_environment(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def interrupts(trainer: Trainer) -> Iterator[None]:
+def interrupts(trainer: Trainer) -> Iterator[list[int]]:
     """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint.
 
     SIGTERM, SIGHUP and SIGUSR1, by which schedulers announce the end, finish and save as well. A signal that comes
     when all is collected, or the run was ended otherwise, interrupts nothing: what is left is to evaluate and save.
+
+    Yields:
+        the signals that came, in their order.
     """
     told: list[int] = []
 
@@ -89,7 +92,7 @@ def interrupts(trainer: Trainer) -> Iterator[None]:
             trainer.request_stop(INTERRUPTED)
 
     with _handled(handle, STOPPING):
-        yield
+        yield told
 
 
 @contextlib.contextmanager

@@ -328,7 +328,7 @@ def _needs_trust(trainer: Trainer, exp: Experiment, folder: Path) -> bool:
 
 def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Result:
     setup = time.perf_counter() - started
-    with interrupts(trainer):  # also over what is written last
+    with interrupts(trainer) as signals:  # also over what is written last
         try:
             with deadline(trainer, exp.training.max_wall_time):
                 trainer.fit(exp.total)
@@ -348,6 +348,7 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
             trainer.stop_reason in (INTERRUPTED, OUT_OF_TIME),
             _needs_trust(trainer, exp, folder),
             updates=trainer.counters.updates,
+            halted=bool(signals),
             data=str(exp.data.get("path")) if exp.data is not None and exp.environment.id is None else None,
         )
         write_result(folder, result)
