@@ -441,3 +441,18 @@ def test_built_in_callbacks_keep_their_order_wherever_they_are_written() -> None
         c for c in assembly.build_callbacks(loggers, {"log": 9, "save": 9, "eval": 9}, True) if type(c) is Log
     ]
     assert log.cfg.histograms and [dict(section) for section in log.cfg.loggers] == [{"type": "jsonl"}]
+
+
+def test_the_start_of_a_run_counts_parameters_however_many_processes_sample(tmp_path: Path) -> None:
+    config = {
+        "environment": {"id": "CartPole-v1", "num_envs": 2},
+        "agent": {"policy": {"hidden_sizes": [8]}},
+        "learner": {"type": "ppo", "n_steps": 8, "batch_size": 16},
+        "sampling": {"type": "pipelined", "producers": 2},
+        "training": {"total_timesteps": 16, "n_eval_episodes": 1},
+    }
+    log = (uniarena.train(config, run_dir=tmp_path / "run", quiet=True).run / "run.log").read_text(
+        encoding="utf-8"
+    )
+    assert "agent: ppo, 107 parameters (policy 58, value_net 49;" in log
+    assert "sampling: in 2 processes" in log

@@ -330,8 +330,8 @@ def summary(trainer: Trainer) -> str:
         data += f"regularizers: {terms.describe()}\n"
     sampling = ""
     if trainer.sampler.ahead:
-        count = len(getattr(trainer.sampler, "pids", ()))
-        where = f"in {count} processes" if count > 1 else "in a process of its own"
+        processes = len(getattr(trainer.sampler, "pids", ()))
+        where = f"in {processes} processes" if processes > 1 else "in a process of its own"
         sampling = f"sampling: {where}, while this one learns from the chunk before\n"
     return (
         f"environment: {env.env_id} x {env.num_envs}, observation {describe(env.observation_space)}, "
