@@ -190,7 +190,8 @@ class _Whole:
             clear_crashed(place)
         exp = replace(stage.exp, experiment=replace(stage.exp.experiment, run_dir=None))
         if index:
-            start = InitFromConfig(path=str(last_checkpoint(self._place(index - 1))), take="all")
+            last = last_checkpoint(self._place(index - 1))
+            start = InitFromConfig(path=str(last), take="all", sha256=checkpoint.fingerprint(last))
             exp = replace(exp, agent=replace(exp.agent, init_from=start))
         with messages(made(place), self.quiet):
             log.info("stage %d of %d: %s", index + 1, len(self.exp.stages), stage.name)
