@@ -20,11 +20,11 @@ from uniarena.checkpoint.find import STAGES, has_saved, stages_in
 from uniarena.config import ConfigError, Experiment, dump, load
 from uniarena.config.read import read as read_config
 from uniarena.config.schema import InitFromConfig, Stage
-from uniarena.data import load as load_data
 from uniarena.run.changes import find_changes
 from uniarena.run.compare import told
+from uniarena.run.fitting import check_fit
 from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
-from uniarena.run.making import data_of
+from uniarena.run.making import makings
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early, messages
@@ -49,11 +49,11 @@ def train_stages(
     callbacks: Sequence[Any] = (),
 ) -> Result:
     """Train all stages of a configuration that was checked, or go on with them. Arguments and errors as of `train`."""
-    for part in exp.parts:
-        ensure_data(part, quiet)
-        with part.locating():
-            for _, cfg in data_of(part):  # what is not there or damaged is told now, and not after hours
-                load_data(cfg, lazy=True)
+    check_fit(exp)  # what does not fit, is not there or damaged is told now, and not after hours
+    if any(not making.path.exists() for part in exp.parts for making in makings(part)):
+        for part in exp.parts:
+            ensure_data(part, quiet)
+        check_fit(exp)
     folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
     with ended_early(), checkpoint.locked(folder):
         if resume_if_exists and (folder / STAGES).is_file():
@@ -83,6 +83,7 @@ def resume_stages(
         whole = _Whole(exp, folder, quiet, callbacks, addressed)
         if any(not is_left_out(tree, text) for text in overrides):
             whole.check_changes()
+            check_fit(exp, first=len([place for place in stages_in(folder) if has_saved(place)]))
             provenance.replace_text(folder / STAGES, dump(exp))
         return whole.go_on()
 
