@@ -33,7 +33,8 @@ def online(*environments: dict[str, Any], shared: str = "Pendulum-v1") -> dict[s
         "learner": {"type": "ppo", "n_steps": 16, "batch_size": 16},
         "training": training,
         "stages": [
-            {"name": f"s{k}", **({"environment": each} if each else {})} for k, each in enumerate(environments)
+            {"name": f"s{k}", **({"environment": each} if each else {})}
+            for k, each in enumerate(environments)
         ],
     }
 

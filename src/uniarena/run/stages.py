@@ -8,6 +8,7 @@ a run that was killed between two stages, or at any moment, goes on as one that 
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -81,8 +82,10 @@ def resume_stages(
         assembly.check(exp)
         addressed = {text.split(".")[1] for text in overrides if text.startswith("stages.")}
         whole = _Whole(exp, folder, quiet, callbacks, addressed)
-        if any(not is_left_out(tree, text) for text in overrides):
+        whole.check_names()
+        if changes := [text for text in overrides if not is_left_out(tree, text)]:
             whole.check_changes()
+            whole.refuse_finished(changes)
             check_fit(exp, first=len([place for place in stages_in(folder) if has_saved(place)]))
             provenance.replace_text(folder / STAGES, dump(exp))
         return whole.go_on()
@@ -123,15 +126,31 @@ class _Whole:
             if results[-1].resumable or results[-1].halted:
                 break
         if idle:
-            raise NothingToDo(
-                f"all stages of {self.folder} are complete. To train the last one for longer: uniarena resume "
-                f"{self.folder} stages.{self.exp.stages[-1].name}.training.{self._length}=…"
-            )
+            raise NothingToDo(f"all stages of {self.folder} are complete. {self._longer}")
         return _together(self.folder, self.exp.stages, results)
 
     @property
-    def _length(self) -> str:
-        return "total_timesteps" if self.exp.data is None else "total_updates"
+    def _longer(self) -> str:
+        key = "total_timesteps" if self.exp.data is None else "total_updates"
+        last = f"stages.{self.exp.stages[-1].name}.training.{key}"
+        return f"To train the last one for longer: uniarena resume {shlex.quote(str(self.folder))} {last}=…"
+
+    def refuse_finished(self, changes: Sequence[str]) -> None:
+        """Raise NothingToDo where all stages are complete, so that no stage would ever have what is to change."""
+        if all(self._finished(index) for index in range(len(self.exp.stages))):
+            keys = " or ".join(dict.fromkeys(text.partition("=")[0] for text in changes))
+            raise NothingToDo(
+                f"all stages of {self.folder} are complete, so none can take another {keys}, and {STAGES} stays as it "
+                f"is. {self._longer}"
+            )
+
+    def _finished(self, index: int) -> bool:
+        """Whether nothing of a stage is left to train, also with changes."""
+        if not self._begun(index):
+            return False
+        ended = None if self._wanted(index) else read_result(self._place(index))
+        found = self._plan(index)
+        return (ended is not None and not ended.resumable) or found.env_steps >= found.exp.total
 
     def _place(self, index: int) -> Path:
         return self.folder / f"{index + 1}-{self.exp.stages[index].name}"
@@ -144,6 +163,23 @@ class _Whole:
         named = {str(index), self.exp.stages[index].name} & self.addressed
         last = index == len(self.exp.stages) - 1
         return self._begun(index) and bool(named or last) and bool(self._plan(index).changes)
+
+    def check_names(self) -> None:
+        """Refuse other names for stages that have begun: by them their folders are found.
+
+        Raises:
+            ConfigError: a stage has begun under another name.
+        """
+        named = {self._place(index).name for index in range(len(self.exp.stages))}
+        for place in stages_in(self.folder):
+            if place.name in named or not has_saved(place):
+                continue
+            number, _, name = place.name.partition("-")
+            raise ConfigError(
+                f"stage {number} has begun as {name}, in {place}, and keeps its name and place",
+                f"stages.{int(number) - 1}.name",
+                hint=f"leave out the change, or call it {name} again",
+            )
 
     def check_changes(self) -> None:
         """Refuse what cannot change, and say which stages keep what they were trained with.
@@ -238,6 +274,7 @@ def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) 
         stop_reason=INTERRUPTED if left and last.halted else last.stop_reason,
         resumable=last.resumable or left,
         stages=tuple(results),
+        stages_left=tuple(stage.name for stage in stages[len(results) :]),
     )
 
 
