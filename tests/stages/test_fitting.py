@@ -87,6 +87,20 @@ def test_environments_of_the_same_spaces_fit_and_are_made_once(monkeypatch: pyte
     fitting.check_fit(load([online({}, {"max_episode_steps": 9}, shared="CartPole-v1")]))
 
 
+def test_data_that_is_made_later_is_left_out(data: Path, tmp_path: Path) -> None:
+    settings = config(data)
+    made = {"path": str(tmp_path / "made.npz"), "made_from": {"recipe": "sac/pendulum"}}
+    settings["stages"][0]["data"] = made
+    fitting.check_fit(load([settings]))
+    of_cartpole(tmp_path / "made.npz")
+    with pytest.raises(ConfigError, match="the environment has"):
+        fitting.check_fit(load([settings]))
+    del settings["environment"]
+    (tmp_path / "made.npz").unlink()
+    settings["stages"] = [settings["stages"][0], {**settings["stages"][0], "name": "on", "data": str(data)}]
+    fitting.check_fit(load([settings]))
+
+
 def of_cartpole(path: Path) -> Path:
     """An episode of CartPole-v1, as a file."""
     env = gym.make("CartPole-v1")
