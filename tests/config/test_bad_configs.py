@@ -168,6 +168,13 @@ CASES = [
         "write {name: …}",
     ),
     (
+        "stages: {warm: {learner: {}}, hot: {}}",
+        3,
+        "stages",
+        "expected a list of stages, got a map with the keys hot, warm",
+        "stages: [{name: warm, …}, {name: hot, …}]",
+    ),
+    (
         "wandb: {project: x}",
         3,
         "wandb",

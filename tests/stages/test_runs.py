@@ -14,7 +14,6 @@ from tests.stages.runs import config, rows_of, said, unlike
 from tests.stages.test_kills import Interrupts
 from uniarena import Agent, checkpoint, cli, train
 from uniarena.config import ConfigError
-from uniarena.data import DataError
 from uniarena.run import diff, doctor, evaluate, resume, train_seeds, verify
 from uniarena.run.resuming import NothingToDo
 
@@ -161,25 +160,6 @@ def test_what_is_wrong_with_any_stage_is_told_before_the_first_begins(data: Path
         for path in ("0.learner.expectile", "1.learner.gamma", "1.learner.updates_per_env_step")
     }
     assert {fault.path for fault in caught.value.faults} == paths and not (tmp_path / "run").exists()
-    settings = config(data)
-    settings["stages"][1]["agent"]["buffer"]["demonstrations"]["path"] = "nowhere.npz"
-    with pytest.raises(DataError, match=r"nowhere\.npz"):
-        train(settings, run_dir=tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
-    settings = config(data)
-    settings["stages"][0]["environment"] = {"id": "CartPole-v1"}
-    with pytest.raises(DataError, match="the environment has"):
-        train(settings, run_dir=tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
-
-
-def test_another_environment_is_refused(data: Path, tmp_path: Path) -> None:
-    settings = config(data, "ppo", "ppo")
-    settings["learner"] = {"type": "ppo", "n_steps": 16, "batch_size": 16}
-    first = {**settings["stages"][1], "name": "other", "environment": {"id": "CartPole-v1"}}
-    settings["stages"] = [first, settings["stages"][1]]
-    with pytest.raises(ConfigError, match=r"agent of\s+another environment: observations: expected"):
-        train(settings, run_dir=tmp_path / "run", quiet=True)
 
 
 def test_all_that_fits_is_taken_without_stages_too(whole: Path, tmp_path: Path) -> None:

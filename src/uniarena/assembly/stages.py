@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from uniarena.config import ConfigError, Experiment
 from uniarena.config.errors import Fault, Faults
@@ -21,6 +21,15 @@ def check_stages(exp: Experiment, check: Callable[[Experiment], None]) -> None:
             check(stage.exp)
         except ConfigError as error:
             found[index] = error.faults
+    placed_in(exp, found)
+
+
+def placed_in(exp: Experiment, found: Mapping[int, Sequence[Fault]]) -> None:
+    """Raise the faults of stages, by number, each with the path at which it is written; nothing where there are none.
+
+    Raises:
+        ConfigError: all of them.
+    """
     faults = Faults()
     faults.found += placed(found, [stage.own for stage in exp.stages], exp.source.without(STAGES))
     faults.check()

@@ -40,7 +40,9 @@ def init_from(agent: Agent, given: str | InitFromConfig) -> None:
     """
     cfg = InitFromConfig(path=given) if isinstance(given, str) else given
     try:
-        state, meta = checkpoint.load(checkpoint.locate(cfg.path), only=("agent",))
+        place = checkpoint.locate(cfg.path)
+        _refuse_other(place, cfg)
+        state, meta = checkpoint.load(place, only=("agent",))
     except CheckpointError as error:
         raise ConfigError(
             f"nothing to start from: {error}", WHERE, hint="give a run's or a checkpoint's folder."
@@ -50,6 +52,18 @@ def init_from(agent: Agent, given: str | InitFromConfig) -> None:
     else:
         _all(agent, cfg.path, state["agent"], meta)
     _scaler(agent, state["agent"])
+
+
+def _refuse_other(place: Path, cfg: InitFromConfig) -> None:
+    """Refuse a checkpoint that is not the one which was written down."""
+    found = checkpoint.fingerprint(place)
+    if cfg.sha256 not in (None, found):
+        raise ConfigError(
+            f"{place} is another agent than the one that was started from: the manifest of that checkpoint had the "
+            f"sha256 {cfg.sha256}, and this one has {found}",
+            f"{WHERE}.sha256",
+            hint="give the path at which that checkpoint lies now; a new run may start from any, without this key",
+        )
 
 
 def _networks(agent: Agent, path: str, saved: Mapping[str, Any]) -> None:

@@ -25,13 +25,14 @@ from uniarena.checkpoint.files import save
 from uniarena.checkpoint.find import locate, newest, remove, sweep
 from uniarena.checkpoint.lock import locked
 from uniarena.checkpoint.manifest import CheckpointError
-from uniarena.checkpoint.reading import load, read_meta, written_at
+from uniarena.checkpoint.reading import fingerprint, load, read_meta, written_at
 from uniarena.checkpoint.trust import check_trust, rebuilding
 
 __all__ = [
     "CheckpointError",
     "Segment",
     "check_trust",
+    "fingerprint",
     "load",
     "locate",
     "locked",

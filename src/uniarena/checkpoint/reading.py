@@ -114,6 +114,15 @@ def written_at(folder: Path | str) -> int:
     return int(read_manifest(Path(folder))["created"])
 
 
+def fingerprint(folder: Path | str) -> str:
+    """Sha256 of a checkpoint's manifest, which holds those of its files: copies have the same, others do not.
+
+    Raises:
+        CheckpointError: the manifest is missing or damaged.
+    """
+    return str(read_manifest(Path(folder))["sha256"])
+
+
 def _meta(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     path = folder / MANIFEST
     meta = guarded(path, lambda: decode(manifest["meta"], {}))

@@ -335,6 +335,11 @@ def _trained(result: Any) -> Answer:
         f"{result.stop_reason}: {result.length} in {result.wall_s:.1f} s of training, "
         f"set-up {result.setup_s:.1f} s",
         *([] if result.eval is None else [f"evaluation, {result.eval}"]),
+        *(
+            [f"not begun yet: {left}"]
+            if (left := ", ".join(f"stage {s}" for s in result.stages_left))
+            else []
+        ),
         f"run folder: {result.run}",
         "next:",
         *(f"  {line}" for line in result.next_commands()),

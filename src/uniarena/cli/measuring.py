@@ -112,8 +112,11 @@ def profile(
     from uniarena import assembly
     from uniarena import run as runs
     from uniarena.cli import tables
+    from uniarena.run.origin import rooted
 
     assembly.check(experiment)
+    if is_run:
+        experiment = rooted(experiment, given)
     done = runs.profile(experiment, to or (given if is_run else Path()), steps, plot=plot)
     document = {**done.found.to_json(), "file": str(done.file), "picture": done.picture and str(done.picture)}
     return Answer(document, tables.profile(done))

@@ -74,7 +74,7 @@ def _merged(sources: Source | Sequence[Source], overrides: Sequence[str]) -> tup
         answers.refuse_hydra(tree, "", None)
         own = canonical(tree.without(STAGES), merged, misspelt)
         merged = merge(merged, own)
-        stages.take(tree, merged)
+        stages.take(tree, merged, override=index >= len(several))
         if index >= len(several):
             stages.refuse_hidden(own)
     return merged, misspelt, stages

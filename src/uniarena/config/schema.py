@@ -108,6 +108,7 @@ class InitFromConfig:
         "networks"  # networks and statistics, which must fit; all: of these, targets, explorer and, where the
     )
     # learner is the same, its optimisers and counts whatever fits, and a line says what did not
+    sha256: str | None = None  # of that checkpoint's manifest: another one is refused. Stages write it down
 
 
 @config

@@ -46,17 +46,18 @@ class Stages:
         """Whether there are any, be they right or wrong."""
         return bool(self.entries or self._faults.found)
 
-    def take(self, tree: Section, shared: Section) -> None:
+    def take(self, tree: Section, shared: Section, override: bool = False) -> None:
         """Read the stages of a source: a list of all of them, or changes of some by number or name.
 
         Args:
             tree: the source.
             shared: the sections that stages share, of all sources up to this one.
+            override: whether it is one value of the command line.
         """
         if STAGES not in tree:
             return
         value, where = tree[STAGES], tree.where(STAGES)
-        if isinstance(value, Section):
+        if isinstance(value, Section) and (self.entries or override):
             for key, change in value.items():
                 with self._faults.gather():
                     index = self._index(key, value, isinstance(value, Patch))
@@ -70,7 +71,9 @@ class Stages:
         elif value is None:
             self.entries = []
         else:
-            hint = "write stages: [{name: pretrain, data: …}, {name: finetune, …}]"
+            names = [str(key) for key in value][:2] if isinstance(value, Section) else []
+            first, second = names if len(names) == 2 else ("pretrain", "finetune")
+            hint = f"write a list, in their order: stages: [{{name: {first}, …}}, {{name: {second}, …}}]"
             self._faults.add(f"expected a list of stages, got {given(value)}", STAGES, where, hint)
 
     def _index(self, key: Any, section: Section, counted: bool) -> int:

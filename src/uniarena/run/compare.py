@@ -29,6 +29,7 @@ from uniarena.config.section import REDACTED, plain
 from uniarena.optim import ScheduleConfig
 from uniarena.registry import lookup
 from uniarena.run.folder import CONFIG, read_result, saved_changes, saved_config
+from uniarena.run.saved import locate
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
@@ -228,7 +229,7 @@ class _Account:
             dirty = patch.read_text(encoding="utf-8", errors="replace") if patch.is_file() else ""
             results = _results(path)
         else:
-            meta = checkpoint.read_meta(checkpoint.locate(path))
+            meta = checkpoint.read_meta(locate(path))
             if meta.get("config") is None:
                 raise CheckpointError(path, "holds an agent alone, without a run's configuration.")
             tree = from_text(meta["config"], f"{path} (config)")

@@ -37,6 +37,7 @@ class Result:
         updates: of the learner, over the run's whole life.
         stages: of a run in stages the result of each that has begun; lengths and seconds here are then their sums, and
             the evaluation is the last one's.
+        stages_left: names of those that have not begun.
         data: what it learned from, where it has no environment; None: it has one.
         halted: a signal came when all was done but to evaluate and save: whatever would follow the run does not begin.
     """
@@ -51,6 +52,7 @@ class Result:
     trusting: bool = False
     updates: int = 0
     stages: tuple[Result, ...] = ()
+    stages_left: tuple[str, ...] = ()
     data: str | None = None
     halted: bool = False
 
@@ -69,6 +71,7 @@ class Result:
             "wall_s": round(self.wall_s, 3),
             "eval": None if self.eval is None else figures(self.eval),
             **({"stages": [stage.to_json() for stage in self.stages]} if self.stages else {}),
+            **({"stages_left": list(self.stages_left)} if self.stages_left else {}),
         }
 
     def next_commands(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -192,9 +193,11 @@ def refuse_other(folder: Path, stored: Experiment, exp: Experiment) -> None:
     faults = Faults()
     for key, (old, new) in differences(filled(stored), filled(exp)).items():
         if key != "experiment.run_dir":
-            hint = (
+            change = (
                 f"to change it in the run: uniarena resume {folder} {key}={told(new)}; or name another folder"
             )
+            named = re.fullmatch(r"stages\.\d+\.name", key)  # by which its folder is found
+            hint = "give the stage its name again, or name another folder" if named else change
             message = f"the run in {folder} has {told(old)}, this config {told(new)}"
             faults.add(message, key, exp.locate(key), hint)
     faults.check()

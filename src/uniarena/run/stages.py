@@ -8,6 +8,7 @@ a run that was killed between two stages, or at any moment, goes on as one that 
 from __future__ import annotations
 
 import logging
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +21,11 @@ from uniarena.checkpoint.find import STAGES, has_saved, stages_in
 from uniarena.config import ConfigError, Experiment, dump, load
 from uniarena.config.read import read as read_config
 from uniarena.config.schema import InitFromConfig, Stage
-from uniarena.data import load as load_data
 from uniarena.run.changes import find_changes
 from uniarena.run.compare import told
+from uniarena.run.fitting import check_fit
 from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
-from uniarena.run.making import data_of
+from uniarena.run.making import makings
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early, messages
@@ -49,11 +50,11 @@ def train_stages(
     callbacks: Sequence[Any] = (),
 ) -> Result:
     """Train all stages of a configuration that was checked, or go on with them. Arguments and errors as of `train`."""
-    for part in exp.parts:
-        ensure_data(part, quiet)
-        with part.locating():
-            for _, cfg in data_of(part):  # what is not there or damaged is told now, and not after hours
-                load_data(cfg, lazy=True)
+    check_fit(exp)  # what does not fit, is not there or damaged is told now, and not after hours
+    if any(not making.path.exists() for part in exp.parts for making in makings(part)):
+        for part in exp.parts:
+            ensure_data(part, quiet)
+        check_fit(exp)
     folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
     with ended_early(), checkpoint.locked(folder):
         if resume_if_exists and (folder / STAGES).is_file():
@@ -81,8 +82,11 @@ def resume_stages(
         assembly.check(exp)
         addressed = {text.split(".")[1] for text in overrides if text.startswith("stages.")}
         whole = _Whole(exp, folder, quiet, callbacks, addressed)
-        if any(not is_left_out(tree, text) for text in overrides):
+        whole.check_names()
+        if changes := [text for text in overrides if not is_left_out(tree, text)]:
             whole.check_changes()
+            whole.refuse_finished(changes)
+            check_fit(exp, first=len([place for place in stages_in(folder) if has_saved(place)]))
             provenance.replace_text(folder / STAGES, dump(exp))
         return whole.go_on()
 
@@ -122,15 +126,31 @@ class _Whole:
             if results[-1].resumable or results[-1].halted:
                 break
         if idle:
-            raise NothingToDo(
-                f"all stages of {self.folder} are complete. To train the last one for longer: uniarena resume "
-                f"{self.folder} stages.{self.exp.stages[-1].name}.training.{self._length}=…"
-            )
+            raise NothingToDo(f"all stages of {self.folder} are complete. {self._longer}")
         return _together(self.folder, self.exp.stages, results)
 
     @property
-    def _length(self) -> str:
-        return "total_timesteps" if self.exp.data is None else "total_updates"
+    def _longer(self) -> str:
+        key = "total_timesteps" if self.exp.data is None else "total_updates"
+        last = f"stages.{self.exp.stages[-1].name}.training.{key}"
+        return f"To train the last one for longer: uniarena resume {shlex.quote(str(self.folder))} {last}=…"
+
+    def refuse_finished(self, changes: Sequence[str]) -> None:
+        """Raise NothingToDo where all stages are complete, so that no stage would ever have what is to change."""
+        if all(self._finished(index) for index in range(len(self.exp.stages))):
+            keys = " or ".join(dict.fromkeys(text.partition("=")[0] for text in changes))
+            raise NothingToDo(
+                f"all stages of {self.folder} are complete, so none can take another {keys}, and {STAGES} stays as it "
+                f"is. {self._longer}"
+            )
+
+    def _finished(self, index: int) -> bool:
+        """Whether nothing of a stage is left to train, also with changes."""
+        if not self._begun(index):
+            return False
+        ended = None if self._wanted(index) else read_result(self._place(index))
+        found = self._plan(index)
+        return (ended is not None and not ended.resumable) or found.env_steps >= found.exp.total
 
     def _place(self, index: int) -> Path:
         return self.folder / f"{index + 1}-{self.exp.stages[index].name}"
@@ -143,6 +163,23 @@ class _Whole:
         named = {str(index), self.exp.stages[index].name} & self.addressed
         last = index == len(self.exp.stages) - 1
         return self._begun(index) and bool(named or last) and bool(self._plan(index).changes)
+
+    def check_names(self) -> None:
+        """Refuse other names for stages that have begun: by them their folders are found.
+
+        Raises:
+            ConfigError: a stage has begun under another name.
+        """
+        named = {self._place(index).name for index in range(len(self.exp.stages))}
+        for place in stages_in(self.folder):
+            if place.name in named or not has_saved(place):
+                continue
+            number, _, name = place.name.partition("-")
+            raise ConfigError(
+                f"stage {number} has begun as {name}, in {place}, and keeps its name and place",
+                f"stages.{int(number) - 1}.name",
+                hint=f"leave out the change, or call it {name} again",
+            )
 
     def check_changes(self) -> None:
         """Refuse what cannot change, and say which stages keep what they were trained with.
@@ -190,7 +227,8 @@ class _Whole:
             clear_crashed(place)
         exp = replace(stage.exp, experiment=replace(stage.exp.experiment, run_dir=None))
         if index:
-            start = InitFromConfig(path=str(last_checkpoint(self._place(index - 1))), take="all")
+            last = last_checkpoint(self._place(index - 1))
+            start = InitFromConfig(path=str(last), take="all", sha256=checkpoint.fingerprint(last))
             exp = replace(exp, agent=replace(exp.agent, init_from=start))
         with messages(made(place), self.quiet):
             log.info("stage %d of %d: %s", index + 1, len(self.exp.stages), stage.name)
@@ -236,6 +274,7 @@ def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) 
         stop_reason=INTERRUPTED if left and last.halted else last.stop_reason,
         resumable=last.resumable or left,
         stages=tuple(results),
+        stages_left=tuple(stage.name for stage in stages[len(results) :]),
     )
 
 

@@ -20,6 +20,7 @@ from uniarena.config.section import plain
 from uniarena.run.changes import undone
 from uniarena.run.compare import by_file, differences, told
 from uniarena.run.folder import CHECKPOINTS, METRICS, run_folder, saved_changes, saved_config
+from uniarena.run.origin import rooted
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
 from uniarena.seeding import seed_globals
@@ -163,6 +164,7 @@ def _original(folder: Path, secrets: Sequence[str], trust: bool) -> Experiment:
     checkpoint.check_trust(plain(tree.without("experiment")), folder, trust)
     exp = load([undone(tree, saved_changes(folder))], only_secrets(tree, secrets))
     assembly.check(exp)
+    exp = rooted(exp, folder)
     return replace(exp, experiment=replace(exp.experiment, run_dir=None))
 
 
