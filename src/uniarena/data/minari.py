@@ -21,7 +21,7 @@ from uniarena.batch import Tree
 from uniarena.data import hdf5
 from uniarena.data.columns import Column, SourceColumn, joined
 from uniarena.data.errors import DataError, missing
-from uniarena.data.source import Source, booleans, rewards
+from uniarena.data.source import Source, booleans, readable, rewards
 from uniarena.envs.spaces import LARGEST, keep_order
 
 METADATA, MAIN = "metadata.json", "main_data.hdf5"
@@ -76,7 +76,8 @@ def read(path: Path) -> Source:
         where = f"{main} {name}"
         for part in _PARTS:
             if part not in group:
-                raise missing(part, list(group), (part,), where)
+                raise missing(part, list(group), (part,), where, _PARTS)
+            readable(group[part])
         found.append([rewards(group["rewards"], f"{where}/rewards")])
         found[-1] += [booleans(group[part], f"{where}/{part}") for part in _PARTS[3:]]
         obs.append(_opened(group["observations"], observed, coded, notes))
