@@ -148,6 +148,24 @@ def test_a_term_may_come_and_its_weight_change_at_a_resume(demos: dict[str, str]
     changed = ["learner.regularizers.0.weight=0.25", "training.total_timesteps=192"]
     uniarena.resume(longer, changed, as_new=last, quiet=True)
     assert last_row(last)["regularizer/behavior_cloning_weight"] == 0.25
+    for given, key, said in (
+        ("learner.regularizers=[]", "learner.regularizers", "none may go"),
+        (
+            "learner.regularizers.0.data=other.npz",
+            "learner.regularizers.0.data.path",
+            "train a new run: uniarena train",
+        ),
+        (
+            f"learner.regularizers=[{{type: policy_constraint, to: {run}, weight: 1}}, {line[22:-1]}]",
+            "learner.regularizers",
+            "learner.regularizers.0.type differs",
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            uniarena.resume(
+                longer, [line, "training.total_timesteps=192"], as_new=tmp_path / "no", quiet=True
+            )
+        assert refused.value.path == key and said in " ".join(str(refused.value).split())
 
 
 # -- the config ------------------------------------------------------------------------------------------------
