@@ -163,7 +163,7 @@ def test_a_term_may_come_and_its_weight_change_at_a_resume(demos: dict[str, str]
     ):
         with pytest.raises(ConfigError) as refused:
             uniarena.resume(
-                longer, [line, "training.total_timesteps=192"], as_new=tmp_path / "no", quiet=True
+                longer, [given, "training.total_timesteps=192"], as_new=tmp_path / "no", quiet=True
             )
         assert refused.value.path == key and said in " ".join(str(refused.value).split())
 

@@ -47,6 +47,12 @@ class DatasetConfig(DataConfig):
             )
 
 
+def misplaced(error: DataError, path: str) -> ConfigError:
+    """An error about data as one of the config path that names it, which says its file and line."""
+    message = f"{error.where}: {error.message}" if error.where else error.message
+    return ConfigError(message, path=path, hint=error.hint)
+
+
 class DatasetBuffer:
     """Uniform draws from a fixed dataset, with n-step returns.
 

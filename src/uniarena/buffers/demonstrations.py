@@ -13,11 +13,12 @@ import torch
 from gymnasium import Space, spaces
 
 from uniarena.batch import Batch, Tree
-from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
+from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig, misplaced
 from uniarena.buffers.mix import MixedReplay
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.trajectories import DatasetSequenceConfig, DatasetSequences
 from uniarena.config import Between, config
+from uniarena.data import DataError
 from uniarena.optim.schedules import ScheduleConfig, make_schedule
 
 
@@ -87,19 +88,29 @@ class _Sequences(DatasetSequences):
 
 
 def with_demonstrations(buffer: Any) -> Any:
-    """The buffer, or where its config has demonstrations, it and them as one."""
+    """The buffer, or where its config has demonstrations, it and them as one.
+
+    Raises:
+        ConfigError: their data cannot be read, is of other spaces, or nothing of it is left.
+    """
     own: Any = getattr(buffer, "cfg", None)  # a buffer of the user's need not keep it
     cfg: DemonstrationsConfig | None = getattr(own, "demonstrations", None)
     if cfg is None:
         return buffer
-    shown: DatasetBuffer
-    if buffer.gives_sequences:
-        given = {field.name: getattr(cfg, field.name) for field in fields(DatasetConfig)}
-        rows = {"length": own.length, "burn_in": own.burn_in}
-        shown = _Sequences(DatasetSequenceConfig(**given, **rows), buffer.spec)
-    else:
-        shown = DatasetBuffer(cfg, buffer.spec)
+    try:
+        shown = _shown(cfg, own, buffer)
+    except DataError as error:
+        raise misplaced(error, "agent.buffer.demonstrations.path") from error
     return WithDemonstrations(buffer, shown, cfg.ratio)
+
+
+def _shown(cfg: DemonstrationsConfig, own: Any, buffer: Any) -> DatasetBuffer:
+    """The data as rows or as sequences, as the buffer beside it gives them."""
+    if not buffer.gives_sequences:
+        return DatasetBuffer(cfg, buffer.spec)
+    given = {field.name: getattr(cfg, field.name) for field in fields(DatasetConfig)}
+    rows = {"length": own.length, "burn_in": own.burn_in}
+    return _Sequences(DatasetSequenceConfig(**given, **rows), buffer.spec)
 
 
 def _zeros(space: Space[Any], shape: tuple[int, ...], device: torch.device) -> Tree:
