@@ -18,7 +18,6 @@ from tests.resume.runs import KILLED, differences, resume, train
 from uniarena import Agent, ConfigError, assembly
 from uniarena.config import as_mapping, component, config, dump, load
 from uniarena.config.assembly import regularizers
-from uniarena.data import DataError
 from uniarena.learners.regularizers.base import Regularizer, Weight, digest
 from uniarena.run.compare import filled
 from uniarena.run.making import makings
@@ -118,8 +117,9 @@ def test_other_data_and_another_teacher_are_told_at_a_resume(demos: dict[str, st
         state = Agent.assemble(env, {"type": "ppo", "regularizers": terms}).state_dict()
         Agent.assemble(env, {"type": "ppo", "regularizers": terms}).load_state_dict(state)
         record(gym.make(DISCRETE), data, episodes=2)
-        with pytest.raises(DataError, match="not the data that the run learned from"):
+        with pytest.raises(ConfigError, match="not the data that the run learned from") as caught:
             Agent.assemble(env, {"type": "ppo", "regularizers": terms}).load_state_dict(state)
+        assert caught.value.path == "learner.regularizers.0.data"
         Agent.assemble(env, "ppo", seed=2).save(teacher)
         with pytest.raises(ConfigError, match=r"is not the\s+one") as caught:
             Agent.assemble(env, {"type": "ppo", "regularizers": terms[1:]}).load_state_dict(state)

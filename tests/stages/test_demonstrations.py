@@ -17,6 +17,7 @@ from tests.offline.test_regime import recording
 from tests.resume.runs import differences
 from tests.stages.test_kills import Interrupts
 from uniarena import train
+from uniarena.buffers.dataset import DatasetBuffer
 from uniarena.buffers.demonstrations import DemonstrationsConfig, WithDemonstrations, with_demonstrations
 from uniarena.buffers.prioritized import PrioritizedConfig, PrioritizedReplay
 from uniarena.buffers.replay import ReplayBuffer, ReplayConfig
@@ -259,3 +260,17 @@ def test_a_path_alone_will_do(data: Path) -> None:
     exp = load([tree], ["agent.buffer.demonstrations=demos.npz", "agent.buffer.demonstrations.ratio=0.25"])
     assert exp.agent.buffer is not None
     assert exp.agent.buffer["demonstrations"] == {"path": "demos.npz", "ratio": 0.25}
+
+
+def test_other_data_at_a_resume_names_the_key(data: Path, tmp_path: Path) -> None:
+    own = WithDemonstrations(*_parts(data), ratio=0.5)
+    state = own.state_dict()
+    own.load_state_dict(state)
+    state["buffers"][1]["fingerprint"] = {**state["buffers"][1]["fingerprint"], "sha256": "0"}
+    with pytest.raises(ConfigError, match="the files differ") as caught:
+        own.load_state_dict(state)
+    assert caught.value.path == "agent.buffer.demonstrations.path"
+
+
+def _parts(data: Path) -> tuple[ReplayBuffer, DatasetBuffer]:
+    return ReplayBuffer(ReplayConfig(capacity=50), SPEC), DatasetBuffer(shown(data), SPEC)

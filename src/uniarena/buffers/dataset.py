@@ -230,7 +230,7 @@ class DatasetBuffer:
             f"this is not the data that the run learned from: {what} ({before['bytes']:,} bytes and "
             f"{before['transitions']:,} transitions then, {now['bytes']:,} and {now['transitions']:,} now)",
             self.dataset.source.path,
-            "put the same files back, and ask for the same part of them; or begin a new run",
+            "put the same files back, and ask for the same part of them; or train a new run",
         )
 
     def _observed(self, index: np.ndarray, last: np.ndarray) -> dict[str, Any]:

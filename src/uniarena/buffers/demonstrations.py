@@ -21,6 +21,8 @@ from uniarena.config import Between, config
 from uniarena.data import DataError
 from uniarena.optim.schedules import ScheduleConfig, make_schedule
 
+_PATH = "agent.buffer.demonstrations.path"
+
 
 @config
 class DemonstrationsConfig(DatasetConfig):
@@ -62,6 +64,17 @@ class WithDemonstrations(MixedReplay):
         rows: Batch = self.buffers[0].recent(steps)
         return rows
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave.
+
+        Raises:
+            ConfigError: the data is not that of before.
+        """
+        try:
+            super().load_state_dict(state)
+        except DataError as error:
+            raise misplaced(error, _PATH) from error
+
     def describe(self) -> str:
         """One line: the share of the demonstrations, and where they come from."""
         first, last = self._moves or (self.weights[1],) * 2
@@ -100,7 +113,7 @@ def with_demonstrations(buffer: Any) -> Any:
     try:
         shown = _shown(cfg, own, buffer)
     except DataError as error:
-        raise misplaced(error, "agent.buffer.demonstrations.path") from error
+        raise misplaced(error, _PATH) from error
     return WithDemonstrations(buffer, shown, cfg.ratio)
 
 

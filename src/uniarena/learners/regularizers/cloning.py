@@ -115,9 +115,12 @@ class BehaviorCloning(Regularizer):
         """Go on with the same data.
 
         Raises:
-            DataError: it is not the data that the state was saved with.
+            ConfigError: it is not the data that the state was saved with.
         """
-        self.buffer.load_state_dict(state)
+        try:
+            self.buffer.load_state_dict(state)
+        except DataError as error:
+            raise misplaced(error, f"{self.setting.where}.data") from error
 
 
 def _load(cfg: BehaviorCloningConfig, setting: Setting) -> DatasetBuffer:
