@@ -56,7 +56,10 @@ def test_a_published_score() -> None:
     [
         ("d4rl/hoper-medium-v2", "did you mean d4rl/hopper-medium-v2"),
         ("mine", "no reference is known"),
-        ({"random": 1.0, "expert": 1.0}, "two different numbers"),
+        ({"random": 1.0, "expert": 1.0}, "an expert earns more than random"),
+        ({"random": 2.0, "expert": 1.0}, "are they exchanged"),
+        ({"random": 0.0, "expert": float("inf")}, "expected a finite number, got inf"),
+        ({"random": float("nan"), "expert": 1.0}, "expected a number, got nan"),
         ({"random": 1.0}, "expert"),
     ],
 )

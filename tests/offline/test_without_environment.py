@@ -61,7 +61,15 @@ def test_the_whole_way_without_an_environment(
     assert "--env ID, or on data: uniarena eval RUN --data FILE" in " ".join(capsys.readouterr().err.split())
     assert invoke(["eval", str(run), "--env", "Pendulum-v1", "--episodes", "1", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["eval"]["episodes"] == 1
+    assert invoke(["eval", str(run), "--env", "CartPole-v1", "--episodes", "1"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--env CartPole-v1 has observations Box(4) float32 and actions Discrete(2); the agent" in said
+    assert "made for observations Box(3) float32 and actions Box(1) float32" in said
+    assert invoke(["eval", str(run), "--env", "Pendulum-v1", "--method", "fqe"]) == 2
+    assert "--method needs --data" in capsys.readouterr().err
     assert invoke(["data", "record", str(run), "--episodes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "its agent could be" in " ".join(said.split()) and "eval" not in said
 
 
 def test_estimates_by_one_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,6 @@ from tests.resume.runs import KILLED, differences, resume, train
 from uniarena import Agent, ConfigError, assembly
 from uniarena.config import as_mapping, component, config, dump, load
 from uniarena.config.assembly import regularizers
-from uniarena.data import DataError
 from uniarena.learners.regularizers.base import Regularizer, Weight, digest
 from uniarena.run.compare import filled
 from uniarena.run.making import makings
@@ -118,8 +117,9 @@ def test_other_data_and_another_teacher_are_told_at_a_resume(demos: dict[str, st
         state = Agent.assemble(env, {"type": "ppo", "regularizers": terms}).state_dict()
         Agent.assemble(env, {"type": "ppo", "regularizers": terms}).load_state_dict(state)
         record(gym.make(DISCRETE), data, episodes=2)
-        with pytest.raises(DataError, match="not the data that the run learned from"):
+        with pytest.raises(ConfigError, match=r"not\s+the\s+data\s+that\s+the\s+run\s+learned") as caught:
             Agent.assemble(env, {"type": "ppo", "regularizers": terms}).load_state_dict(state)
+        assert caught.value.path == "learner.regularizers.0.data"
         Agent.assemble(env, "ppo", seed=2).save(teacher)
         with pytest.raises(ConfigError, match=r"is not the\s+one") as caught:
             Agent.assemble(env, {"type": "ppo", "regularizers": terms[1:]}).load_state_dict(state)
@@ -148,6 +148,24 @@ def test_a_term_may_come_and_its_weight_change_at_a_resume(demos: dict[str, str]
     changed = ["learner.regularizers.0.weight=0.25", "training.total_timesteps=192"]
     uniarena.resume(longer, changed, as_new=last, quiet=True)
     assert last_row(last)["regularizer/behavior_cloning_weight"] == 0.25
+    for given, key, said in (
+        ("learner.regularizers=[]", "learner.regularizers", "none may go"),
+        (
+            "learner.regularizers.0.data=other.npz",
+            "learner.regularizers.0.data.path",
+            "train a new run: uniarena train",
+        ),
+        (
+            f"learner.regularizers=[{{type: policy_constraint, to: {run}, weight: 1}}, {line[22:-1]}]",
+            "learner.regularizers",
+            "learner.regularizers.0.type differs",
+        ),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            uniarena.resume(
+                longer, [given, "training.total_timesteps=192"], as_new=tmp_path / "no", quiet=True
+            )
+        assert refused.value.path == key and said in " ".join(str(refused.value).split())
 
 
 # -- the config ------------------------------------------------------------------------------------------------

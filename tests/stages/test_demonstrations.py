@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.offline.test_regime import recording
 from tests.resume.runs import differences
 from tests.stages.test_kills import Interrupts
 from uniarena import train
+from uniarena.buffers.dataset import DatasetBuffer
 from uniarena.buffers.demonstrations import DemonstrationsConfig, WithDemonstrations, with_demonstrations
 from uniarena.buffers.prioritized import PrioritizedConfig, PrioritizedReplay
 from uniarena.buffers.replay import ReplayBuffer, ReplayConfig
@@ -23,7 +25,6 @@ from uniarena.buffers.sequence import SequenceConfig, SequenceReplay
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.trajectories import DatasetSequenceConfig, DatasetSequences
 from uniarena.config import ConfigError, load
-from uniarena.data import DataError
 from uniarena.optim import ScheduleConfig
 from uniarena.run import resume
 from uniarena.run.making import makings
@@ -209,7 +210,7 @@ def test_what_is_wrong_with_them_is_told(data: Path, tmp_path: Path) -> None:
     assert {fault.path for fault in caught.value.faults} == paths
     settings = config(data, {"type": "sac"})
     settings["environment"]["id"] = "MountainCarContinuous-v0"
-    with pytest.raises(DataError, match="has rows of shape"):
+    with pytest.raises(ConfigError, match=r"has\s+rows\s+of\s+shape"):
         train(settings, run_dir=tmp_path / "run", quiet=True)
 
 
@@ -218,3 +219,58 @@ def test_they_are_made_where_they_are_not_there(tmp_path: Path) -> None:
     settings = config(tmp_path, {"type": "sac"}, demonstrations=made)
     (making,) = makings(load(settings))
     assert (making.path, making.cfg.recipe) == (Path("x/mixed.npz"), "sac/pendulum")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"path": "none.npz"}, "there is no such file"),
+        ({"min_return": 1e9}, "no episode of 12 is left"),
+        ({"top_fraction": 0.5, "other": True}, r"other\.npz"),
+    ],
+)
+def test_what_is_wrong_with_the_data_names_its_key_and_line(
+    data: Path, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    fields = {"path": str(data), **change}
+    if fields.pop("other", False):  # of another environment
+        fields["path"] = str(tmp_path / "other.npz")
+        np.savez(
+            fields["path"],
+            observations=np.zeros((6, 2)),
+            actions=np.zeros((6, 1)),
+            rewards=np.ones(6),
+            terminals=np.arange(6) == 5,
+        )
+    file = tmp_path / "a.yaml"
+    file.write_text(
+        "environment: {id: Pendulum-v1}\nlearner: {type: sac}\nagent:\n  buffer:\n    capacity: 100\n"
+        f"    demonstrations: {json.dumps(fields)}\n"
+    )
+    with pytest.raises(ConfigError, match=said.replace(" ", r"\s+")) as caught:
+        train(str(file), run_dir=tmp_path / "run", quiet=True)
+    assert caught.value.path == "agent.buffer.demonstrations.path"
+    assert "a.yaml:6: agent.buffer.demonstrations.path" in str(caught.value)
+
+
+def test_a_path_alone_will_do(data: Path) -> None:
+    tree = {"environment": {"id": "Pendulum-v1"}, "learner": "sac"}
+    exp = load([{**tree, "agent": {"buffer": {"demonstrations": "other.npz"}}}], [])
+    assert exp.agent.buffer is not None and exp.agent.buffer["demonstrations"] == {"path": "other.npz"}
+    exp = load([tree], ["agent.buffer.demonstrations=demos.npz", "agent.buffer.demonstrations.ratio=0.25"])
+    assert exp.agent.buffer is not None
+    assert exp.agent.buffer["demonstrations"] == {"path": "demos.npz", "ratio": 0.25}
+
+
+def test_other_data_at_a_resume_names_the_key(data: Path, tmp_path: Path) -> None:
+    own = WithDemonstrations(*_parts(data), ratio=0.5)
+    state = own.state_dict()
+    own.load_state_dict(state)
+    state["buffers"][1]["fingerprint"] = {**state["buffers"][1]["fingerprint"], "sha256": "0"}
+    with pytest.raises(ConfigError, match=r"the\s+files\s+differ") as caught:
+        own.load_state_dict(state)
+    assert caught.value.path == "agent.buffer.demonstrations.path"
+
+
+def _parts(data: Path) -> tuple[ReplayBuffer, DatasetBuffer]:
+    return ReplayBuffer(ReplayConfig(capacity=50), SPEC), DatasetBuffer(shown(data), SPEC)

@@ -45,7 +45,15 @@ def reference_of(exp: Experiment) -> Reference | None:
             WHERE,
             hint="write {random: …, expert: …}",
         )
-    return Reference(random=float(random), expert=float(max(agents.values())))
+    expert = max(agents.values())
+    if not expert > random:
+        raise ConfigError(
+            f"the agents of {cfg.path} earn {expert:g} at most, and random actions {random:g}: "
+            "none of them is an expert",
+            WHERE,
+            hint="write {random: …, expert: …}",
+        )
+    return Reference(random=float(random), expert=float(expert))
 
 
 def known_reference(exp: Experiment) -> Reference | None:

@@ -47,6 +47,12 @@ class DatasetConfig(DataConfig):
             )
 
 
+def misplaced(error: DataError, path: str) -> ConfigError:
+    """An error about data as one of the config path that names it, which says its file and line."""
+    message = f"{error.where}: {error.message}" if error.where else error.message
+    return ConfigError(message, path=path, hint=error.hint)
+
+
 class DatasetBuffer:
     """Uniform draws from a fixed dataset, with n-step returns.
 
@@ -224,7 +230,7 @@ class DatasetBuffer:
             f"this is not the data that the run learned from: {what} ({before['bytes']:,} bytes and "
             f"{before['transitions']:,} transitions then, {now['bytes']:,} and {now['transitions']:,} now)",
             self.dataset.source.path,
-            "put the same files back, and ask for the same part of them; or begin a new run",
+            "put the same files back, and ask for the same part of them; or train a new run",
         )
 
     def _observed(self, index: np.ndarray, last: np.ndarray) -> dict[str, Any]:

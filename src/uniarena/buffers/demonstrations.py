@@ -13,12 +13,15 @@ import torch
 from gymnasium import Space, spaces
 
 from uniarena.batch import Batch, Tree
-from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
+from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig, misplaced
 from uniarena.buffers.mix import MixedReplay
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.trajectories import DatasetSequenceConfig, DatasetSequences
 from uniarena.config import Between, config
+from uniarena.data import DataError
 from uniarena.optim.schedules import ScheduleConfig, make_schedule
+
+_PATH = "agent.buffer.demonstrations.path"
 
 
 @config
@@ -61,6 +64,17 @@ class WithDemonstrations(MixedReplay):
         rows: Batch = self.buffers[0].recent(steps)
         return rows
 
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave.
+
+        Raises:
+            ConfigError: the data is not that of before.
+        """
+        try:
+            super().load_state_dict(state)
+        except DataError as error:
+            raise misplaced(error, _PATH) from error
+
     def describe(self) -> str:
         """One line: the share of the demonstrations, and where they come from."""
         first, last = self._moves or (self.weights[1],) * 2
@@ -87,19 +101,29 @@ class _Sequences(DatasetSequences):
 
 
 def with_demonstrations(buffer: Any) -> Any:
-    """The buffer, or where its config has demonstrations, it and them as one."""
+    """The buffer, or where its config has demonstrations, it and them as one.
+
+    Raises:
+        ConfigError: their data cannot be read, is of other spaces, or nothing of it is left.
+    """
     own: Any = getattr(buffer, "cfg", None)  # a buffer of the user's need not keep it
     cfg: DemonstrationsConfig | None = getattr(own, "demonstrations", None)
     if cfg is None:
         return buffer
-    shown: DatasetBuffer
-    if buffer.gives_sequences:
-        given = {field.name: getattr(cfg, field.name) for field in fields(DatasetConfig)}
-        rows = {"length": own.length, "burn_in": own.burn_in}
-        shown = _Sequences(DatasetSequenceConfig(**given, **rows), buffer.spec)
-    else:
-        shown = DatasetBuffer(cfg, buffer.spec)
+    try:
+        shown = _shown(cfg, own, buffer)
+    except DataError as error:
+        raise misplaced(error, _PATH) from error
     return WithDemonstrations(buffer, shown, cfg.ratio)
+
+
+def _shown(cfg: DemonstrationsConfig, own: Any, buffer: Any) -> DatasetBuffer:
+    """The data as rows or as sequences, as the buffer beside it gives them."""
+    if not buffer.gives_sequences:
+        return DatasetBuffer(cfg, buffer.spec)
+    given = {field.name: getattr(cfg, field.name) for field in fields(DatasetConfig)}
+    rows = {"length": own.length, "burn_in": own.burn_in}
+    return _Sequences(DatasetSequenceConfig(**given, **rows), buffer.spec)
 
 
 def _zeros(space: Space[Any], shape: tuple[int, ...], device: torch.device) -> Tree:

@@ -30,11 +30,11 @@ class Elsewhere:
         Path | None, typer.Option(metavar="FILE", help="Play nothing, and estimate from this data.")
     ] = None
     method: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="With --data: fqe (fitted-Q evaluation), wis (weighted importance sampling) or all."
+            help="With --data: fqe (fitted-Q evaluation), wis (weighted importance sampling) or all (default)."
         ),
-    ] = "all"
+    ] = None
     as_json: Json = False
 
 
@@ -79,12 +79,14 @@ def evaluate(
 
     hide(secrets or ())
     env, data, method = elsewhere.env, elsewhere.data, elsewhere.method
-    if method not in METHODS:
+    if method is not None and data is None:
+        raise BadInput("--method needs --data: it says how a return is estimated from data")
+    if method not in (None, *METHODS):
         raise BadInput(f"--method {method}: expected one of {', '.join(METHODS)}")
     if data is not None:
         if video or env is not None:
             raise BadInput("--data estimates without an environment; leave --video and --env out")
-        methods = METHODS[1:] if method == "all" else (method,)
+        methods = METHODS[1:] if method in (None, "all") else (method,)
         found = runs.evaluate_on_data(
             run, data, methods, deterministic=not stochastic, seed=seed or 0, trust=trust
         )

@@ -20,6 +20,9 @@ from uniarena.config.errors import ConfigError, Faults, listed, squash
 from uniarena.config.section import Items, Origin, Patch, Section, find, join
 from uniarena.config.wording import given
 
+_OF_DATA = (("regularizer", "data"), ("buffer", "demonstrations"))
+"""Sections of data, for which a path alone will do."""
+
 
 def name_of(kind: str, value: Any, origin: Origin) -> Any:
     """A component's canonical name; a class given from Python stays one.
@@ -95,7 +98,7 @@ def _inner(kind: str, key: str, value: Any, origin: Origin) -> Any:
     """What stands inside a component's key: hindsight (switched on or off), data, and values that move."""
     if kind == "regularizer" and key == "weight":
         return schedule(value, origin)
-    if kind == "regularizer" and key == "data" and isinstance(value, str):
+    if (kind, key) in _OF_DATA and isinstance(value, str):
         return Section({"path": value}, origin.location)
     name = {("buffer", "her"): "her", ("explorer", "epsilon"): "decay", ("explorer", "sigma"): "decay"}.get(
         (kind, key)

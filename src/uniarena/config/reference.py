@@ -26,10 +26,14 @@ class Reference:
     expert: float  # mean return of an expert
 
     def __post_init__(self) -> None:
-        if self.random == self.expert or not (math.isfinite(self.random) and math.isfinite(self.expert)):
+        for name in ("random", "expert"):
+            if not math.isfinite(value := getattr(self, name)):
+                raise ConfigError(f"expected a finite number, got {value:g}", name)
+        if self.expert <= self.random:
             raise ConfigError(
-                f"random is {self.random:g} and expert {self.expert:g}; expected two different numbers",
+                f"expert is {self.expert:g} and random {self.random:g}; an expert earns more than random actions",
                 "expert",
+                hint="are they exchanged?" if self.expert < self.random else "",
             )
 
     def score(self, value: float) -> float:

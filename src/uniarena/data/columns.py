@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 
 from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.data.errors import DataError
 
 BLOCK = 2**24
 """Bytes read at a time where a whole column is walked through."""
@@ -104,6 +105,23 @@ class SourceColumn(Column):
 
     def read(self, start: int, stop: int) -> np.ndarray:
         return self._read(start, stop)
+
+
+class OddColumn(Column):
+    """What has no rows to read, of a file that may not need it.
+
+    Args:
+        shape, dtype: as the file claims.
+        odd: why, for the error of whoever reads it.
+        where: the file and the key.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: Any, odd: str, where: str) -> None:
+        super().__init__(shape, dtype)
+        self.odd, self.where = odd, where
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        raise DataError(self.odd, self.where, "write it again, one row a step")
 
 
 class PartsColumn(Column):

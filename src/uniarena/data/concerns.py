@@ -77,7 +77,7 @@ def _of_episodes(dataset: Dataset, found: dict[str, Any], limit: int | None) -> 
 def _of_rewards(found: dict[str, Any]) -> Iterator[str]:
     reward = found["reward"]
     if reward["nonfinite"]:
-        yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and training refuses them."
+        yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and {REFUSED}."
     if reward["too_large"]:
         most = max(reward["min"], reward["max"], key=abs)
         yield f"{reward['too_large']:,} rewards are too large for float32, the largest {most:g}; {REFUSED}."

@@ -24,7 +24,7 @@ class DataConfig:
     )
     episode_length: Annotated[int, Between(1)] | None = None  # steps of an episode, for fixed_length
     jump: Annotated[float, Between(1, above=True)] = (
-        10.0  # times the usual change from which an observation jumps
+        4.0  # times the usual change from which an observation jumps
     )
     episodes: tuple[int, int] | None = None  # only these, counted as found: [first, one behind the last]
     min_return: float | None = None  # only episodes with at least this return

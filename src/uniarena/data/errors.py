@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from uniarena.config.errors import closest, listed
@@ -28,9 +29,12 @@ class DataError(ValueError):
         return f"{head}\n  fix: {self.hint}" if self.hint else head
 
 
-def missing(what: str, found: list[str], expected: tuple[str, ...], where: str | Path) -> DataError:
-    """The error of a key that is not there, with the one most likely meant."""
-    near = next((hit for name in expected if (hit := closest(name, found))), None)
+def missing(
+    what: str, found: list[str], expected: tuple[str, ...], where: str | Path, taken: Collection[str] = ()
+) -> DataError:
+    """The error of a key that is not there, with the one most likely meant; never one that is `taken`."""
+    free = [name for name in found if name not in taken]
+    near = next((hit for name in expected if (hit := closest(name, free))), None)
     hint = f"name the key that holds it: keys: {{{what}: {near or 'KEY'}}}" + (
         f" (did you mean {near!r}?)" if near else ""
     )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from uniarena.data.columns import ArrayColumn, Column, SourceColumn
+from uniarena.data.columns import ArrayColumn, Column, OddColumn, SourceColumn
 from uniarena.data.errors import EXTRA, DataError
 
 DEEPEST = 12
 """Groups within groups; a file that links in circles has no end."""
+AGAIN = "the file is damaged, or was not written to its end: fetch or copy it again"
 
 
 def package() -> Any:
@@ -25,6 +30,25 @@ def package() -> Any:
     except ImportError as error:
         raise DataError("HDF5 files need the package h5py, which is not installed", hint=EXTRA) from error
     return h5py
+
+
+@contextlib.contextmanager
+def reading(what: str, where: str | Path) -> Iterator[None]:
+    """Whatever h5py raises about a damaged file, as a `DataError`; it has no exceptions of its own.
+
+    Args:
+        what: is read, as a sentence begins: `rows 1 to 9`.
+        where: the file, and inside of it the key.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except MemoryError as error:
+        raise DataError(f"{what} claims more than memory holds", where, AGAIN) from error
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{what} cannot be read: {text}", where, AGAIN) from error
 
 
 def opened(path: Path) -> Any:
@@ -53,48 +77,66 @@ def tree(group: Any, path: Path, depth: int = 0) -> dict[str, Any]:
     """Every dataset of a group as a column, groups as dicts.
 
     Raises:
-        DataError: links into other files, or in circles.
+        DataError: links into other files, or in circles; damage.
     """
     if depth > DEEPEST:
         raise DataError(f"{group.name} lies more than {DEEPEST} groups deep", path, "does it link to itself?")
     h5py = package()
     found: dict[str, Any] = {}
-    for name in group:
-        link = group.get(name, getlink=True)
+    with reading(f"the list of what {group.name} holds", path):
+        names = list(group)
+    for name in names:
+        where = f"{group.name.rstrip('/')}/{name}"
+        with reading(where, path):
+            link, item = group.get(name, getlink=True), None
+            if not isinstance(link, h5py.ExternalLink):
+                item = group.get(name)
         if isinstance(link, h5py.ExternalLink):
             raise DataError(
-                f"{group.name}/{name} is a link into another file ({link.filename})",
+                f"{where} is a link into another file ({link.filename})",
                 path,
                 "copy the data into one file",
             )
-        item = group.get(name)
         if isinstance(item, h5py.Group):
             found[name] = tree(item, path, depth + 1)
         elif isinstance(item, h5py.Dataset):
-            found[name] = column(item, path)
+            with reading(where, path):
+                found[name] = column(item, path)
     return found
 
 
+def attribute(file: Any, name: str, path: Path) -> Any:
+    """An attribute of a file; None where it has none of that name."""
+    with reading(f"the attribute {name}", path):
+        return file.attrs.get(name)
+
+
 def column(dataset: Any, path: Path) -> Column:
-    """A dataset as a column: mapped into memory where the file has it in one piece, else read when asked for."""
-    shape, dtype = dataset.shape or (), dataset.dtype
-    if shape and dtype.kind in "biuf":
+    """A dataset as a column: mapped into memory where the file has it in one piece, else read when asked for.
+
+    One that has no rows to read says why in `odd`, which is an error only where it is needed.
+    """
+    shape, dtype = dataset.shape, dataset.dtype
+    where = f"{path} {dataset.name}"
+    stored = dataset.is_virtual or dataset.external or dataset.id.get_storage_size()
+    if not shape or not (stored or 0 in shape):
+        claimed = "" if not shape else f"claims {shape[0]:,} rows, and none of them was ever written"
+        odd = claimed or f"is {'a single value' if shape == () else 'empty'}; expected one row a step"
+        return OddColumn(shape or (0,), dtype, odd, where)
+    if dtype.kind in "biuf":
         offset = dataset.id.get_offset()
         whole = offset is not None and dataset.chunks is None and not dataset.is_virtual
         if whole and 0 not in shape and dataset.file.userblock_size == 0:
             return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
+    row = math.prod(shape[1:]) * dtype.itemsize
 
     def read(start: int, stop: int) -> np.ndarray:
-        try:
+        with reading(f"rows {start:,} to {stop:,}", where):
+            if (size := row * (stop - start)) > psutil.virtual_memory().available:
+                raise DataError(f"claims {size:,} bytes at once, more than memory holds", where, AGAIN)
             return np.asarray(dataset[start:stop])
-        except OSError as error:
-            raise DataError(
-                f"rows {start:,} to {stop:,} cannot be read: {error}",
-                f"{path} {dataset.name}",
-                "fetch or copy it again",
-            ) from error
 
-    return SourceColumn(shape or (0,), dtype, read)
+    return SourceColumn(shape, dtype, read)
 
 
 def create(path: Path) -> Any:

@@ -17,7 +17,7 @@ from uniarena.config.errors import listed
 from uniarena.data import hdf5, npz
 from uniarena.data.columns import Column, Keeping
 from uniarena.data.errors import DataError, missing
-from uniarena.data.source import Source, booleans, nested, rewards
+from uniarena.data.source import Source, booleans, nested, readable, rewards
 from uniarena.envs.spaces import space_from_json, space_to_json
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -48,18 +48,17 @@ def read_hdf5(path: Path, keys: Mapping[str, str]) -> Source:
     """
     file = hdf5.opened(path)
     source = from_tree(hdf5.tree(file, path), path, "d4rl", keys)
-    return _with_header(source, file.attrs.get(HEADER))
+    return _with_header(source, hdf5.attribute(file, HEADER, path))
 
 
 def read_npz(path: Path, keys: Mapping[str, str], keeping: Keeping) -> Source:
     """A NumPy archive of steps; `observations/pos` is the part `pos` of a dict."""
-    return from_tree(nested(npz.columns(path, keeping), "/"), path, "npz", keys)
+    return from_tree(nested(npz.columns(path, keeping), "/", path), path, "npz", keys)
 
 
 def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, str]) -> Source:
     """The steps of a tree of columns."""
     _check_keys(keys, path)
-    tree = {name: part for name, part in tree.items() if not (isinstance(part, Column) and not part.shape)}
     found = {field: _find(tree, field, keys, path) for field in NAMES}
     if found["terminated"] is None and (done := next((name for name in _DONES if name in tree), None)):
         raise DataError(
@@ -70,8 +69,10 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
         )
     for field in ("obs", "action", "reward", "terminated"):
         if found[field] is None and not (field == "terminated" and keys.get(field) == NONE):
-            raise missing(field, list(tree), NAMES[field], path)
+            raise missing(field, list(tree), NAMES[field], path, _meaning(field))
     columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
+    for part in columns.values():
+        readable(part)
     reward = rewards(_one(columns["reward"], f"{path} {found['reward']}"), f"{path} {found['reward']}")
     flags, values = {}, {}
     for field in ("terminated", "truncated"):
@@ -135,9 +136,14 @@ def _find(tree: Mapping[str, Any], field: str, keys: Mapping[str, str], path: Pa
         if name == NONE and field in ("terminated", "truncated", "next_obs"):
             return None
         if _part(tree, name) is None:
-            raise missing(field, list(tree), (name,), path)
+            raise missing(field, list(tree), (name,), path, _meaning(field))
         return name
     return next((name for name in NAMES[field] if name in tree), None)
+
+
+def _meaning(field: str) -> set[str]:
+    """Keys that mean another field, and so never this one."""
+    return {name for other, names in NAMES.items() if other != field for name in names} | set(_DONES)
 
 
 def _part(tree: Any, name: str) -> Tree | None:

@@ -21,7 +21,7 @@ from uniarena.batch import Tree
 from uniarena.data import hdf5
 from uniarena.data.columns import Column, SourceColumn, joined
 from uniarena.data.errors import DataError, missing
-from uniarena.data.source import Source, booleans, rewards
+from uniarena.data.source import Source, booleans, readable, rewards
 from uniarena.envs.spaces import LARGEST, keep_order
 
 METADATA, MAIN = "metadata.json", "main_data.hdf5"
@@ -74,9 +74,7 @@ def read(path: Path) -> Source:
     obs, action, found = [], [], []
     for name, group in groups:
         where = f"{main} {name}"
-        for part in _PARTS:
-            if part not in group:
-                raise missing(part, list(group), (part,), where)
+        _check_parts(group, where)
         found.append([rewards(group["rewards"], f"{where}/rewards")])
         found[-1] += [booleans(group[part], f"{where}/{part}") for part in _PARTS[3:]]
         obs.append(_opened(group["observations"], observed, coded, notes))
@@ -130,6 +128,13 @@ def _episodes(tree: dict[str, Any], main: Path) -> list[tuple[str, dict[str, Any
     if tree and not found:
         raise missing("episode", list(tree), ("episode_0",), main)
     return [(name, group) for _, name, group in sorted(found, key=lambda each: each[0])]
+
+
+def _check_parts(group: dict[str, Any], where: str) -> None:
+    for part in _PARTS:
+        if part not in group:
+            raise missing(part, list(group), (part,), where, _PARTS)
+        readable(group[part])
 
 
 def _check_lengths(obs: Tree, action: Tree, found: list[np.ndarray], where: str) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import re
 import struct
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +19,17 @@ from uniarena.data.errors import DataError
 
 _LOCAL_HEADER = 30
 """Bytes of a zip entry's own header before its name (APPNOTE 4.3.7)."""
+AGAIN = "write or copy it again"
+DAMAGE = (
+    zipfile.BadZipFile,
+    EOFError,
+    RuntimeError,  # encrypted, or of a method that is not known
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+    ValueError,
+)
+"""What zipfile raises of an archive that it cannot read."""
 
 
 def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
@@ -32,10 +48,12 @@ def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
                 if info.filename.endswith(".npy"):
                     name = info.filename.removesuffix(".npy")
                     found[name] = _column(archive, info, path, keeping)
-    except (zipfile.BadZipFile, EOFError, struct.error) as error:
-        raise DataError(
-            f"is no NumPy archive, or is damaged or cut short ({error})", path, "write or copy it again"
-        ) from error
+    except DataError:
+        raise
+    except OSError as error:
+        raise DataError(f"cannot be read: {error}", path) from error
+    except DAMAGE as error:
+        raise DataError(f"is no NumPy archive, or is damaged or cut short ({error})", path, AGAIN) from error
     if not found:
         raise DataError(
             "holds no arrays", path, "np.savez_compressed(path, observations=…, actions=…, …) writes some"
@@ -49,7 +67,9 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
         shape, fortran, dtype = _header(file, where)
         if not shape:
             raise DataError("is a single value; expected one row a step", where)
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if min(shape) < 0:
+            raise DataError(f"its header says the shape {shape}, which no array has", where, AGAIN)
+        size = math.prod(shape) * dtype.itemsize
         if fortran or keeping.fits(size):
             data = file.read(size)
             if len(data) != size or file.read(1):
@@ -67,7 +87,7 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
 def _unpacked(
     file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any], keeping: Keeping, where: str
 ) -> Column:
-    row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+    row = math.prod(shape[1:]) * dtype.itemsize
     store, left = Store(keeping, shape[1:], dtype), shape[0] if row else 0
     while left:
         count = min(left, max(1, BLOCK // row))
@@ -86,8 +106,9 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
             np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         )
         shape, fortran, dtype = read(file)
-    except ValueError as error:
-        raise DataError(f"is no array: {error}", where) from error
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError) as error:
+        reason = re.sub(r"<\S+ object at 0x[0-9a-f]+>", "an expression where a value belongs", str(error))
+        raise DataError(f"is no array: {reason or 'its header is damaged'}", where, AGAIN) from error
     if dtype.hasobject:
         raise DataError(
             "is an array of objects, which could run code when it is read",

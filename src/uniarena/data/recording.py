@@ -21,7 +21,7 @@ from uniarena.data.columns import ArrayColumn, Column, Keeping, Store
 from uniarena.data.dataset import Episode
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space, skeleton
-from uniarena.data.npz import Writer, columns
+from uniarena.data.npz import DAMAGE, Writer, columns
 from uniarena.data.source import Source, booleans, numeric, rewards
 from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json, storage_space
 
@@ -146,7 +146,7 @@ def is_recording(path: Path) -> bool:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             return sum(f"{name}.npy" in names for name in (HEADER, "length", "final_known")) >= 2
-    except (zipfile.BadZipFile, OSError):
+    except (*DAMAGE, OSError):
         return False
 
 

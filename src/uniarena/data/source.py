@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Space
 
 from uniarena.batch import Tree, tree_paths
-from uniarena.data.columns import Column, DerivedColumn
+from uniarena.data.columns import Column, DerivedColumn, OddColumn
 from uniarena.data.errors import DataError
 
 
@@ -94,6 +94,19 @@ class Source:
             )
 
 
+def readable(tree: Tree) -> None:
+    """Refuse columns without rows before their lengths are compared.
+
+    Raises:
+        DataError: a single value, an empty one, or one that was never written.
+    """
+    if isinstance(tree, dict | tuple):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            readable(part)
+    elif isinstance(tree, OddColumn):
+        tree.read(0, 0)
+
+
 def numeric(column: Column, where: str) -> Column:
     """The column, after a check that it holds numbers.
 
@@ -155,8 +168,20 @@ def largest(values: np.ndarray) -> float:
     return float(values.flat[np.abs(values).argmax()]) if values.size else 0.0
 
 
-def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """`{"pos/x": …}` as `{"pos": {"x": …}}`."""
+def nested(flat: Mapping[str, Any], separator: str, where: str | Path = "") -> dict[str, Any]:
+    """`{"pos/x": …}` as `{"pos": {"x": …}}`.
+
+    Raises:
+        DataError: a name is both a value and a group of values.
+    """
+    groups = {name[:at] for name in flat for at, letter in enumerate(name) if letter == separator}
+    if both := sorted(groups & set(flat)):
+        part = next(name for name in flat if name.startswith(both[0] + separator))
+        raise DataError(
+            f"there is {both[0]} and also {part}, which is a part of it",
+            where,
+            f"write {both[0]} whole, or in parts, not both",
+        )
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *parents, last = name.split(separator)

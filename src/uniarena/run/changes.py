@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena.config import Experiment, Section, parse
+from uniarena.config.assembly import REGULARIZERS
 from uniarena.config.errors import Faults
 from uniarena.config.section import Items
 from uniarena.explorers.decay import DecayConfig
@@ -36,6 +37,8 @@ _PRECIOUS = (
     (r"sampling\.", "the chunk that is under way is part of every checkpoint"),
     (r"distributed\.", "a run has one learner"),
 )
+_GOES_BY = re.compile(r"learner\.regularizers\.\d+\.(type$|to$|data$|data\.(?!memory_gb$|memory_map$))")
+"""What tells a term's own data or reference."""
 _SHAPES = frozenset(
     (
         "n_critics",
@@ -88,9 +91,7 @@ def find_changes(before: Experiment, after: Experiment, run: Path) -> list[Chang
     faults = Faults()
     for change in found:
         if why := _refusal(change, explorer):
-            message = (
-                f"{told(change.old)} → {told(change.new)} cannot be changed in a run that has begun: {why}"
-            )
+            message = f"{_shown(change.old)} → {_shown(change.new)} cannot be changed in a run that has begun: {why}"
             faults.add(message, change.key, after.locate(change.key), _way_out(change, run))
     faults.check()
     return found
@@ -105,6 +106,10 @@ def _refusal(change: Change, explorer: Any) -> str | None:
         return "the optimiser keeps what its momentum has gathered"
     if section == "learner" and field in _SHAPES:
         return "the networks that have been trained are made of it"
+    if change.key == REGULARIZERS:
+        return _terms_refused(change)
+    if _GOES_BY.match(change.key):
+        return "what a term goes by is part of every checkpoint"
     if section == "learner" and field in _FIRST:
         return "it is a first value, and has been learned or drawn from since"
     if change.key == "learner.ent_coef" and "auto" in (change.old, change.new):
@@ -122,17 +127,41 @@ def _refusal(change: Change, explorer: Any) -> str | None:
     )
 
 
+def _terms_refused(change: Change) -> str | None:
+    """Why terms may not come or go like that; None where others only follow those that were there."""
+    old, new = list(change.old or ()), list(change.new or ())
+    if len(new) < len(old):
+        return "terms may come, and none may go"
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        for key, pair in differences(before, after, f"{REGULARIZERS}.{index}").items():
+            if why := _refusal(Change(key, *pair), None):
+                return f"{key} differs, and {why}; new terms follow the others"
+    return None
+
+
+def _shown(value: Any) -> str:
+    """A value for people: of a list of parts their types."""
+    if isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
+        return f"[{', '.join(told(entry.get('type', '…')) for entry in value)}]"
+    return told(value)
+
+
 def _measured(value: Any) -> bool:
     return is_schedule(value) and value["type"] in ("kl_adaptive", "plateau")
 
 
 def _way_out(change: Change, run: Path) -> str:
-    value = "…" if isinstance(change.new, Mapping) else told(change.new).replace(" ", "")
+    whole = told(change.new).replace(" ", "")
+    value = "…" if isinstance(change.new, Mapping) or _shown(change.new).replace(" ", "") != whole else whole
     quoted = shlex.quote(str(run))
     start = f"uniarena train {shlex.quote(f'{run}/config.yaml')} {change.key}={value}"
     if change.key == "experiment.run_dir":
         return f"uniarena resume {quoted} --as {value} goes on in another folder"
     if re.match(r"agent\.(policy|value|init_from)", change.key) or change.key.rpartition(".")[2] in _SHAPES:
+        return f"train a new run: {start}"
+    if change.key == REGULARIZERS:
+        return f"learner.regularizers.0.weight=0 silences one; or train a new run: {start}"
+    if _GOES_BY.match(change.key):
         return f"train a new run: {start}"
     return f"start a new run, with these networks where they fit: {start} agent.init_from={quoted}"
 

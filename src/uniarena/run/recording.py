@@ -57,7 +57,7 @@ def record_data(
 
     Raises:
         CheckpointError: as `evaluate`.
-        ConfigError: `epsilon` is no probability, or actions without bounds cannot be drawn.
+        ConfigError: `epsilon` is no probability, actions without bounds cannot be drawn, or the run has no environment.
     """
     if not 0.0 <= epsilon <= 1.0:
         raise ConfigError(f"epsilon is {epsilon}; expected a probability, 0 to 1")
@@ -65,6 +65,12 @@ def record_data(
         raise ConfigError(f"{episodes} episodes were asked for; expected 1 or more")
     source = locate(run)
     agent, exp = load_with_config(run, trust, secrets)
+    if exp.environment.id is None:
+        raise ConfigError(
+            "this run learned from data and has no environment that its agent could be recorded in",
+            "environment.id",
+            hint="record a run with an environment, or go on with the data that this one learned from",
+        )
     start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
     target = (
         Path(out) if out is not None else _default(owner(source), episodes, epsilon, deterministic, start)

@@ -13,6 +13,8 @@ from uniarena.assembly.reference import known_reference
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, Experiment, Section, from_text, load
 from uniarena.config.section import REDACTED, find
+from uniarena.envs.fit import differs_from
+from uniarena.envs.spaces import describe
 from uniarena.run.folder import owner, seeds_in
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 
@@ -42,17 +44,40 @@ def evaluate(
 
     Raises:
         CheckpointError: nothing whole is there, it needs `trust`, or it is an agent without a run.
+        ConfigError: `env` has other spaces than the agent.
     """
     agent, exp = load_with_config(run, trust, secrets)
     if env is not None:
         exp = replace(exp, environment=replace(exp.environment, id=env))
     played = assembly.build_env(exp, min(episodes, 16), run_dir=owner(locate(run)))
     try:
+        if env is not None:
+            _refuse_other(agent, played, env)
         start = exp.experiment.seed + UNUSED_SEEDS if seed is None else seed
         found = evaluate_agent(agent, played, episodes, deterministic=deterministic, seed=start)
         return replace(found, reference=known_reference(exp))
     finally:
         played.close()
+
+
+def _refuse_other(agent: Agent, played: Any, env: str) -> None:
+    """Refuse an environment that the agent cannot play in.
+
+    Raises:
+        ConfigError: with the spaces of both.
+    """
+    if differs_from(agent, played)[0]:
+        own, other = (
+            f"observations {describe(observed)} and actions {describe(acted)}"
+            for observed, acted in (
+                (agent.observation_space, agent.action_map.env_space),
+                (played.observation_space, played.action_space),
+            )
+        )
+        raise ConfigError(
+            f"--env {env} has {other}; the agent was made for {own}",
+            hint="name an environment of the same spaces, as they are behind the run's wrappers",
+        )
 
 
 def record(

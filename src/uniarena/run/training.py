@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from uniarena import assembly, checkpoint, provenance
+from uniarena.buffers.dataset import misplaced
 from uniarena.checkpoint import CheckpointError
 from uniarena.checkpoint.find import STAGES
 from uniarena.config import ConfigError, Experiment, dump, load, secrets_of, to_mapping
+from uniarena.data import DataError
 from uniarena.envs.fit import compare_saved
 from uniarena.run.changes import settings
 from uniarena.run.folder import (
@@ -245,6 +247,7 @@ def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
 
     Raises:
         CheckpointError: what was saved does not fit the run's configuration, or the environment that it makes now.
+        ConfigError: the run's data is not that of before.
     """
     changed = settings(trainer, found.changes)
     try:
@@ -257,7 +260,10 @@ def _restore(trainer: Trainer, state: dict[str, Any], found: Plan) -> None:
                 raise CheckpointError(found.source, f"{reason}. Bring back the environment as it was.")
             if not any(change.key == "training.threads" for change in found.changes):
                 torch.set_num_threads(state["trainer"]["threads"])
-            trainer.load_state_dict(state)
+            try:
+                trainer.load_state_dict(state)
+            except DataError as error:
+                raise misplaced(error, "data.path") from error
     except BaseException:
         trainer.close()
         raise

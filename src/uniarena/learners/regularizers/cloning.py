@@ -13,9 +13,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from uniarena.batch import Batch
-from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
+from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig, misplaced
 from uniarena.buffers.spec import BufferSpec
-from uniarena.config import Between, ConfigError, config
+from uniarena.config import Between, config
 from uniarena.data import DataError
 from uniarena.learners.base import Learner
 from uniarena.learners.regularizers.base import Regularizer, Setting, Weight
@@ -115,9 +115,12 @@ class BehaviorCloning(Regularizer):
         """Go on with the same data.
 
         Raises:
-            DataError: it is not the data that the state was saved with.
+            ConfigError: it is not the data that the state was saved with.
         """
-        self.buffer.load_state_dict(state)
+        try:
+            self.buffer.load_state_dict(state)
+        except DataError as error:
+            raise misplaced(error, f"{self.setting.where}.data") from error
 
 
 def _load(cfg: BehaviorCloningConfig, setting: Setting) -> DatasetBuffer:
@@ -132,8 +135,7 @@ def _load(cfg: BehaviorCloningConfig, setting: Setting) -> DatasetBuffer:
     try:
         return DatasetBuffer(cfg.data, spec)
     except DataError as error:
-        message = f"{error.where}: {error.message}" if error.where else error.message
-        raise ConfigError(message, path=f"{setting.where}.data", hint=error.hint) from error
+        raise misplaced(error, f"{setting.where}.data") from error
 
 
 def _has_edges(dist: Distribution) -> bool:
