@@ -21,7 +21,7 @@ from uniarena.checkpoint.find import STAGES, has_saved, stages_in
 from uniarena.config import ConfigError, Experiment, dump, load
 from uniarena.config.read import read as read_config
 from uniarena.config.schema import InitFromConfig, Stage
-from uniarena.run.changes import find_changes
+from uniarena.run.changes import Change, find_changes
 from uniarena.run.compare import told
 from uniarena.run.fitting import check_fit
 from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
@@ -84,10 +84,12 @@ def resume_stages(
         whole = _Whole(exp, folder, quiet, callbacks, addressed)
         whole.check_names()
         if changes := [text for text in overrides if not is_left_out(tree, text)]:
-            whole.check_changes()
+            kept = whole.check_changes()
             whole.refuse_finished(changes)
             check_fit(exp, first=len([place for place in stages_in(folder) if has_saved(place)]))
             provenance.replace_text(folder / STAGES, dump(exp))
+            for name, change in kept:
+                log.warning("stage %s is complete and keeps %s=%s", name, change.key, told(change.old))
         return whole.go_on()
 
 
@@ -181,12 +183,13 @@ class _Whole:
                 hint=f"leave out the change, or call it {name} again",
             )
 
-    def check_changes(self) -> None:
-        """Refuse what cannot change, and say which stages keep what they were trained with.
+    def check_changes(self) -> list[tuple[str, Change]]:
+        """Refuse what cannot change → which stages keep what they were trained with, by name.
 
         Raises:
             ConfigError: a stage is named that another has begun from, or a key that the state of one is shaped by.
         """
+        kept = []
         for index, stage in enumerate(self.exp.stages):
             if not self._begun(index):
                 continue
@@ -198,8 +201,8 @@ class _Whole:
                     f"stages.{index}.{found.changes[0].key}",
                     hint="train a new run with this value",
                 )
-            for change in found.changes if later else ():
-                log.warning("stage %s is complete and keeps %s=%s", stage.name, change.key, told(change.old))
+            kept += [(stage.name, change) for change in found.changes if later]
+        return kept
 
     def _plan(self, index: int) -> Plan:
         """How a stage that has begun goes on, with the present configuration."""
