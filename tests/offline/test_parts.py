@@ -104,6 +104,7 @@ def test_a_large_hdf5_file_is_opened_and_looked_at_without_reading_it(
         file.create_dataset("observations", (steps, width), np.float32)
         for name in ("actions", "rewards", "terminals", "timeouts"):
             file.create_dataset(name, (steps,), np.float32)
+            file[name][-1] = 0.0  # what was never written at all is refused
         file["timeouts"][999::1000] = 1.0
         file["observations"][-1] = 1.0
     monkeypatch.setattr("uniarena.data.audit.BUDGET", 4_000_000)

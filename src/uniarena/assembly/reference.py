@@ -14,7 +14,7 @@ WHERE = "training.reference"
 
 
 def reference_of(exp: Experiment) -> Reference | None:
-    """The reference of a run; None where its config names none.
+    """The reference of a run; None where its config names none, or no agent of its data's card is an expert.
 
     Raises:
         ConfigError: the run has no data whose card could be asked, or the card does not say.
@@ -47,12 +47,14 @@ def reference_of(exp: Experiment) -> Reference | None:
         )
     expert = max(agents.values())
     if not expert > random:
-        raise ConfigError(
-            f"the agents of {cfg.path} earn {expert:g} at most, and random actions {random:g}: "
-            "none of them is an expert",
-            WHERE,
-            hint="write {random: …, expert: …}",
+        log.warning(
+            "there is no score: the agents of %s earn %g at most, and random actions %g, so none of them is an expert; "
+            "training.reference={random: …, expert: …} names others",
+            cfg.path,
+            expert,
+            random,
         )
+        return None
     return Reference(random=float(random), expert=float(expert))
 
 
