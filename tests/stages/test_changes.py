@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.offline.test_regime import recording
 from tests.stages.runs import config
 from tests.stages.test_kills import Interrupts
 from uniarena import cli, train
@@ -16,11 +15,6 @@ from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, dump, load
 from uniarena.run import diff, resume
 from uniarena.run.resuming import NothingToDo
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
 
 
 @pytest.fixture(scope="module")

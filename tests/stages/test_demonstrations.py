@@ -33,11 +33,6 @@ OBS, ACT = spaces.Box(-np.inf, np.inf, (3,), np.float32), spaces.Box(-2.0, 2.0, 
 SPEC = BufferSpec(OBS, ACT, batch_size=8, action_space=ACT)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
-
-
 def shown(data: Path, **fields: Any) -> DemonstrationsConfig:
     return DemonstrationsConfig(path=str(data), **fields)
 

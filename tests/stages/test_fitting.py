@@ -11,18 +11,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from tests.offline.test_regime import recording
 from tests.stages.runs import config
 from tests.stages.test_kills import Interrupts
 from uniarena import cli, train
 from uniarena.config import ConfigError, load
 from uniarena.data import Episode, Recorder
 from uniarena.run import fitting, resume
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
 
 
 def online(*environments: dict[str, Any], shared: str = "Pendulum-v1") -> dict[str, Any]:

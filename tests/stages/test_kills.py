@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tests.faults import killing
-from tests.offline.test_regime import recording
 from tests.resume.runs import KILLED, command, ended, hurry, run_command, start
 from tests.stages.runs import config, rows_of, unlike
 from uniarena import assembly, checkpoint, provenance, train
@@ -42,11 +41,6 @@ class Interrupts:
     def on_training_end(self, trainer: Any, event: Any) -> None:
         if trainer.counters.unit == self.end:
             signal.raise_signal(signal.SIGINT)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.offline.test_regime import recording
 from tests.stages.runs import config
 from uniarena import cli, train
 from uniarena.config import ConfigError
 from uniarena.run import resume, verify
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
 
 
 @pytest.fixture(scope="module")

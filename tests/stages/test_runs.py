@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.offline.test_regime import recording
 from tests.stages.runs import config, rows_of, said, unlike
 from tests.stages.test_kills import Interrupts
 from uniarena import Agent, checkpoint, cli, train
 from uniarena.config import ConfigError
 from uniarena.run import diff, doctor, evaluate, resume, train_seeds, verify
 from uniarena.run.resuming import NothingToDo
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return recording(tmp_path_factory.mktemp("data") / "random.npz")
 
 
 @pytest.fixture(scope="module")
