@@ -130,7 +130,7 @@ def set_global_state(state: Mapping[str, Any]) -> None:
 def preserved_globals() -> Iterator[None]:
     """Whatever the block draws from the global streams, they continue afterwards as if it had drawn nothing.
 
-    Cheap enough (tens of microseconds) to stand around every callback.
+    Cheap enough (tens of microseconds) to stand around the callbacks of an event.
     """
     python, numpy, default = random.getstate(), np.random.get_state(legacy=False), torch.get_rng_state()  # noqa: NPY002
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None

@@ -364,3 +364,29 @@ def test_resources_measure_from_the_second_reading_on() -> None:
     resources = Resources()
     assert set(resources.read()) == {"system/memory_mib", "system/load"}
     assert set(resources.read()) == {"system/memory_mib", "system/load", "system/cpu_percent"}
+
+
+# -- the event file -------------------------------------------------------------------------------------
+def test_checksums_are_those_of_the_standard() -> None:
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c as slow
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    from uniarena.trainer.loggers.event_file import crc32c, masked
+
+    # RFC 3720, B.4: 32 bytes of zeros, of ones, and 0 to 31
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(bytes(range(32))) == 0x46DD794E
+    data = np.random.default_rng(0).integers(0, 256, 1600, dtype=np.uint8).tobytes()
+    for length in (0, 1, 3, 4, 5, 8, 511, 512, 513, 515, 516, 1025, 1600):
+        assert crc32c(data[:length]) == slow(data[:length])
+    assert masked(data) == masked_crc32c(data)
+
+
+def test_events_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
+    logger = Tensorboard(TensorboardConfig())
+    logger.open(tmp_path, 0)
+    for step in (1, 2):
+        logger.scalars(step, {"kl": 0.5 * step})
+        assert scalar(tmp_path, "training/kl")[-1] == (step, 0.5 * step)  # nothing was closed or flushed
+    logger.close()

@@ -123,7 +123,7 @@ def test_a_look_that_fails_is_said_once_and_ends_nothing(caplog: pytest.LogCaptu
 def test_ppo_reports_more_than_twenty_named_figures(tmp_path: Path):
     config = {"environment": "CartPole-v1", "learner": {"type": "ppo", "n_steps": 1024, "n_epochs": 1}}
     result = uniarena.train(
-        {**config, "training": {"total_timesteps": 2048}}, run_dir=tmp_path / "run", quiet=True
+        {**config, "training": {"total_timesteps": 4096}}, run_dir=tmp_path / "run", quiet=True
     )
     last = read_rows(result.run / "metrics.jsonl")[-1]
     known = {name for charts in TOPICS.values() for names in charts.values() for name in names}

@@ -38,7 +38,7 @@ from uniarena.trainer.callbacks.log import Log
 from uniarena.trainer.callbacks.monitor import Monitor, MonitorConfig
 from uniarena.trainer.callbacks.progress import Progress
 from uniarena.trainer.callbacks.video import Video
-from uniarena.trainer.schedule import readable, schedule_for
+from uniarena.trainer.schedule import OnPolicySchedule, readable, schedule_for
 from uniarena.trainer.trainer import Trainer
 from uniarena.values.model import build_model
 from uniarena.values.value import parse_value
@@ -188,6 +188,8 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
         if given and steps > total:
             notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
+    usual = MonitorConfig().every_env_steps
+    result["monitor"] = max(result["log"], 2 * usual if isinstance(schedule, OnPolicySchedule) else usual)
     starts = getattr(schedule, "learning_starts", 0)
     if starts and getattr(exp.agent.init_from, "take", "") == "all":
         notices.append(
@@ -216,7 +218,7 @@ def build_callbacks(
             "n_episodes": training.n_eval_episodes,
             "reference": reference_of(exp),
         },
-        Monitor: {"every_env_steps": max(every["log"] or 0, MonitorConfig().every_env_steps)},
+        Monitor: {"every_env_steps": every["monitor"]},
         Log: {"every_env_steps": every["log"], "loggers": exp.experiment.loggers},
         Progress: {"quiet": quiet},
         Checkpoint: {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,6 +17,7 @@ DONE, TOLD, RAISED = b".", b"t", b"e"
 """What a worker answers: done; done, and a message follows; it raised, and the account of it follows."""
 
 _RAW = os.name == "posix"
+_PIECE = 2**14  # bytes of a message that is framed here
 
 
 def pack(value: Any) -> bytes:
@@ -49,6 +51,21 @@ class Channel:
             os.write(self._fd, word)
         else:
             self.connection.send_bytes(word)
+
+    def tell(self, word: bytes, message: bytes) -> None:
+        """Send a byte and a message behind it, in one piece: whoever waits wakes up once.
+
+        Raises:
+            ConnectionError: nobody is there to read it.
+        """
+        if not _RAW or len(message) > _PIECE:
+            self.say(word)
+            self.send(message)
+            return
+        whole = word + struct.pack("!i", len(message)) + message  # as `Connection.send_bytes` frames it
+        sent = os.write(self._fd, whole)
+        while sent < len(whole):
+            sent += os.write(self._fd, whole[sent:])
 
     def hear(self) -> bytes:
         """Wait for one byte; empty where the other end is gone."""

@@ -118,8 +118,7 @@ class Link:
         self.doing = f"{method}()"
         message = channel.pack((method, arguments))
         with contextlib.suppress(ConnectionError):
-            self._pipe.say(channel.ASK)
-            self._pipe.send(message)
+            self._pipe.tell(channel.ASK, message)
 
     @property
     def connection(self) -> Any:
@@ -131,13 +130,21 @@ class Link:
         return self._pipe.wait(seconds)
 
     def answer(self, until: float | None) -> Any:
-        """What it was asked for, or None.
+        """What it was asked for, or None, once it says so.
 
         Raises:
             WorkerFault: it raised, is gone, or does not answer by then (of `time.monotonic`). It is ended.
         """
         if not self.heard(None if until is None else until - time.monotonic()):
             raise self.hung()
+        return self.said()
+
+    def said(self) -> Any:
+        """What it says now, where it was heard.
+
+        Raises:
+            WorkerFault: it raised or is gone. It is ended.
+        """
         word = self._pipe.hear()
         if word == channel.DONE:
             return None

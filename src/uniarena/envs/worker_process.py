@@ -227,8 +227,7 @@ def serve(connection: Connection, trace: Connection, order: Order | bytes, block
             if message is None:
                 pipe.say(channel.DONE)
             else:
-                pipe.say(channel.TOLD)
-                pipe.send(message)
+                pipe.tell(channel.TOLD, message)
         columns.close()
 
 
@@ -283,8 +282,8 @@ def _column(columns: WorkerColumns | None) -> int | None:
 
 def tell(pipe: channel.Channel, error: BaseException, column: int | None = None) -> None:
     """Tell the parent what was raised; the process ends with it."""
-    pipe.say(channel.RAISED)
-    pipe.send(channel.pack(Raised(f"{type(error).__name__}: {error}", account(error), column)))
+    raised = Raised(f"{type(error).__name__}: {error}", account(error), column)
+    pipe.tell(channel.RAISED, channel.pack(raised))
 
 
 def account(error: BaseException) -> str:

@@ -221,12 +221,20 @@ def eval_mode(*modules: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards every submodule is in the mode it was in."""
     training = [part for module in modules for part in module.modules() if part.training]
     for part in training:
-        part.training = False
+        _mark(part, False)
     try:
         yield
     finally:
         for part in training:
-            part.training = True
+            _mark(part, True)
+
+
+def _mark(part: nn.Module, training: bool) -> None:
+    """Set `training` of one module, whose own way to set an attribute costs more than all the rest."""
+    if "training" in part.__dict__:
+        part.__dict__["training"] = training
+    else:
+        part.training = training
 
 
 def set_mode(module: nn.Module, training: bool) -> None:
@@ -234,9 +242,7 @@ def set_mode(module: nn.Module, training: bool) -> None:
     for part in module.modules():
         if part.training is not training:
             if type(part).train is nn.Module.train:
-                part.__dict__["training"] = (
-                    training  # a module's own way to set an attribute costs more than the rest
-                )
+                _mark(part, training)
             else:
                 part.train(training)
 

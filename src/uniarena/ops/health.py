@@ -28,16 +28,18 @@ def realised(
     Returns:
         returns `[T − 1, B]` of all rows but the last; and the weight `[T − 1, B]` in [0, 1] that a value has in each.
     """
-    total, weight = value[-1].astype(np.float64), np.ones(value.shape[1])
-    returns = np.empty((len(value) - 1, value.shape[1]))
-    left = np.empty_like(returns)
+    # returns and weights side by side, [T, 2, B]: they go on alike, and a call for both takes as long as one for one
+    both = np.stack([value, np.ones(value.shape)], 1)
+    after_end = np.where(terminated[:, None], 0.0, both)
+    gained = np.stack([reward, np.zeros(value.shape)], 1)
+    found, following, ends = np.empty((len(value) - 1, *both.shape[1:])), both[-1], ended.any(1).tolist()
     for t in range(len(value) - 2, -1, -1):
-        own = np.where(terminated[t], 0.0, value[t])
-        following = np.where(ended[t], own, total)
-        share = np.where(ended[t], np.where(terminated[t], 0.0, 1.0), weight)
-        total, weight = reward[t] + gamma * following, gamma * share
-        returns[t], left[t] = total, weight
-    return returns, left
+        if ends[t]:
+            following = np.where(ended[t], after_end[t], following)
+        row = np.multiply(following, gamma, out=found[t])
+        row += gained[t]
+        following = row
+    return found[:, 0], found[:, 1]
 
 
 def bias(value: np.ndarray, returns: np.ndarray, left: np.ndarray, valid: np.ndarray) -> float:

@@ -283,16 +283,14 @@ def serve_calls(
             message = channel.pack(made.begin())
         except BaseException as error:
             return tell(pipe, error)
-        pipe.say(channel.TOLD)
-        pipe.send(message)
+        pipe.tell(channel.TOLD, message)
         while pipe.hear() not in (b"", channel.CLOSE):
             name, arguments = pipe.receive()
             try:
                 message = channel.pack(getattr(made, name)(*arguments))
             except BaseException as error:
                 return tell(pipe, error)
-            pipe.say(channel.TOLD)
-            pipe.send(message)
+            pipe.tell(channel.TOLD, message)
             made.behind(connection)
         made.close()
 

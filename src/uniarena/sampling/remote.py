@@ -55,12 +55,12 @@ class Remote:
         return before == self._rows
 
     def answer(self) -> Any:
-        """What it says, once that is heard; the memory of a chunk is mapped.
+        """What it says, where it was heard; the memory of a chunk is mapped.
 
         Raises:
             WorkerFault: it raised or is gone.
         """
-        found = self.link.answer(None)
+        found = self.link.said()
         if isinstance(found, Collected):
             try:
                 self._mapped.receive(found.blocks, self.link.connection)

@@ -186,15 +186,15 @@ class Trainer:
 
     # -- events --------------------------------------------------------------------------------------------------
     def emit(self, event: Any) -> None:
-        """Call every callback that listens to this event. Global random streams are restored afterwards."""
+        """Call all callbacks that listen to this event. Global random streams are restored after the last of them."""
         if isinstance(event, events.ValidationEpoch):
             self.last_evaluation = event.result
             self.evaluation_seconds += event.result.seconds
         listeners = self._listeners.get(type(event))
         if not listeners:
             return
-        for listener in listeners:
-            with preserved_globals():
+        with preserved_globals():
+            for listener in listeners:
                 listener(self, event)
 
     def _tell(self, error: BaseException) -> None:

@@ -10,7 +10,7 @@ import psutil
 
 __all__ = ["Resources"]
 
-_LOOK_EVERY = 5.0  # seconds
+_READ_EVERY, _LOOK_EVERY = 1.0, 5.0  # seconds
 
 
 class Resources:
@@ -19,15 +19,18 @@ class Resources:
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
         self._main = psutil.Process()
-        self._looked = 0.0
+        self._looked = self._read = 0.0
+        self._figures: dict[str, float] = {}
 
     def read(self) -> dict[str, float]:
-        """CPU in percent of one core (two busy cores: 200) since the last call, resident memory in MiB, and the
-        machine's load of the last minute as a share of its cores, where the system tells.
+        """CPU in percent of one core (two busy cores: 200), resident memory in MiB, and the machine's load of the
+        last minute as a share of its cores, where the system tells; measured anew once a second.
 
         The first call has no earlier one to measure from and leaves the CPU out.
         """
-        first = not self._processes
+        if self._figures and time.monotonic() - self._read < _READ_EVERY:
+            return self._figures
+        first, self._read = not self._processes, time.monotonic()
         if first or time.monotonic() - self._looked >= _LOOK_EVERY:
             self._look()
         cpu = memory = 0.0
@@ -36,7 +39,10 @@ class Resources:
                 cpu += process.cpu_percent(interval=None)
                 memory += process.memory_info().rss
         figures = {"system/memory_mib": round(memory / 2**20, 1), **_load()}
-        return figures if first else {**figures, "system/cpu_percent": round(cpu, 1)}
+        if first:
+            return figures
+        self._figures = {**figures, "system/cpu_percent": round(cpu, 1)}
+        return self._figures
 
     def _look(self) -> None:
         """Which workers there are; it goes through all processes of the machine, so not at every reading."""

@@ -119,8 +119,8 @@ class Units:
 
     def _noting_saturated(self, name: str, near: float) -> Any:
         def note(part: nn.Module, inputs: Any, out: Tensor) -> None:
-            middle = 0.5 if isinstance(part, nn.Sigmoid) else 0.0
-            often = ((_by_unit(out) - middle).abs() > near).float().mean(0) >= NEARLY_ALL
+            away = _by_unit(out) - 0.5 if isinstance(part, nn.Sigmoid) else _by_unit(out)
+            often = (away.abs() > near).float().mean(0) >= NEARLY_ALL
             self.saturated[name] = float(often.float().mean())
 
         return note

@@ -46,12 +46,12 @@ class Tensorboard:
         self._writer = self._make(step + 1 if step else None)
 
     def _make(self, purge: int | None = None) -> Any:
-        from torch.utils.tensorboard import SummaryWriter  # heavy: only where a run is logged
+        from uniarena.trainer.loggers.summaries import Summaries  # heavy: only where a run is logged
 
-        return SummaryWriter(str(self._folder), purge_step=purge)
+        return Summaries(str(self._folder), purge)
 
     def _write(self, add: Callable[[Any], Any]) -> None:
-        """Let the writer add something, and write it.
+        """Let the writer add something; it is written at once.
 
         Raises:
             OSError: the disk refuses; these figures are lost here (`metrics.jsonl` keeps its own).
@@ -62,7 +62,6 @@ class Tensorboard:
             return
         try:
             add(self._writer)
-            self._writer.flush()
         except OSError:
             writer, self._writer = self._writer, None
             with contextlib.suppress(OSError):
@@ -70,7 +69,7 @@ class Tensorboard:
             raise
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Write figures as one event: each event of its own is a wait for the writer's thread."""
+        """Write figures as one event: there are tens of them, and an event takes as long as several figures."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         summary = Summary()
