@@ -2,12 +2,18 @@
 
     python benchmarks/sampling.py                          # PPO on CartPole-v1
     python benchmarks/sampling.py --work dqn --json s.json
+    python benchmarks/sampling.py --overhead               # what the local sampler adds to what it has to do
 
-Blocks of both forms take turns, so that a busy neighbour slows each alike. `speed_up` is the median, over the blocks,
-of wall time here over wall time pipelined. `of_two_cores` is what the processor's time says of two cores without other
-work: that of the one process over that of the busier of the two. `idle` is the share of a block that the trainer waits
-for the producer, and that the producer does not collect; the smaller one is of the busier side. Run it with
-OMP_NUM_THREADS=1.
+Blocks of both forms take turns, so that a busy neighbour slows each alike; their first chunk is not beside anything, so
+they are long. `speed_up` is the median, over the blocks, of wall time here over wall time pipelined. `of_two_cores` is
+what the processor's time says of two cores without other work: that of the one process over that of the busier of the
+two. `idle` is the share of a block that the trainer waits for the producer, and that the producer does not collect; the
+smaller one is of the busier side.
+
+`--overhead` times chunks of 128 steps of 8 CartPoles, and in turns with them what no sampler can do without: the same
+environments stepped and reset by a plain loop, actions for rows that are there, and six writes of NumPy a row.
+
+Run it with OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -19,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import psutil
 import torch
 
@@ -108,6 +116,59 @@ def measure(work: str, lag: Any, blocks: int, steps: int) -> dict[str, Any]:
     }
 
 
+def overhead(blocks: int, rows: int = 128, columns: int = 8) -> dict[str, Any]:
+    """What a vector step of the local sampler takes, µs, and what of it is environment, acting and writing."""
+    env = make_env("CartPole-v1", columns)
+    learner = {"type": "ppo", "n_steps": rows, "n_epochs": 1, "batch_size": 256}
+    run = Trainer(Agent.assemble(env, learner, policy=TANH), env, sampling=SamplingConfig(type="local"))
+    run.fit(rows * columns)
+    actor, single = run.agent.actor, [gym.make("CartPole-v1") for _ in range(columns)]
+    for seed, each in enumerate(single):
+        each.reset(seed=seed)
+    generator = torch.Generator().manual_seed(0)
+    rollout = run.sampler.collect(rows * columns)
+    obs = torch.zeros(rows + 1, columns, 4)
+    obs[:-1] = rollout.rows.obs
+    steps, written = obs.numpy(), [np.zeros((rows + 1, columns), np.float32) for _ in range(5)]
+    actions = rollout.rows.action.tolist()
+
+    def stepping() -> None:
+        for chosen in actions:
+            for each, action in zip(single, chosen, strict=True):
+                _, _, terminated, truncated, _ = each.step(action)
+                if terminated or truncated:
+                    each.reset()
+
+    def acting() -> None:
+        with torch.no_grad():
+            act = actor.on_arrays(obs, actor.noise(rows, columns, generator))
+            for t in range(rows):
+                act(steps[t], t)
+
+    def writing() -> None:
+        row, of_obs = np.zeros(columns, np.float32), np.zeros((columns, 4), np.float32)
+        for t in range(rows):
+            steps[t + 1] = of_obs
+            for field in written:
+                field[t] = row
+
+    parts = {
+        "whole": lambda: run.sampler.collect(rows * columns),
+        "environments": stepping,
+        "acting": acting,
+        "writing": writing,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in parts}
+    for _ in range(blocks):
+        for name, part in parts.items():
+            start = time.perf_counter()
+            part()
+            taken[name].append((time.perf_counter() - start) / rows * 1e6)
+    found = {name: round(median(times), 1) for name, times in taken.items()}
+    rest = [a - b - c - d for a, b, c, d in zip(*taken.values(), strict=True)]
+    return {**found, "overhead": round(median(rest), 1), "load": round(psutil.getloadavg()[0], 1)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -115,11 +176,15 @@ def main() -> None:
     parser.add_argument("--work", choices=WORK, default="ppo")
     parser.add_argument("--lag", choices=["1", "free"], default="1")
     parser.add_argument("--blocks", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=8_192)
+    parser.add_argument("--steps", type=int, default=40_960)
+    parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    found = measure(given.work, 1 if given.lag == "1" else given.lag, given.blocks, given.steps)
+    if given.overhead:
+        found = overhead(20 * given.blocks)
+    else:
+        found = measure(given.work, 1 if given.lag == "1" else given.lag, given.blocks, given.steps)
     print(json.dumps(found, indent=1))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

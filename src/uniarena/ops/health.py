@@ -32,7 +32,8 @@ def realised(
     both = np.stack([value, np.ones(value.shape)], 1)
     after_end = np.where(terminated[:, None], 0.0, both)
     gained = np.stack([reward, np.zeros(value.shape)], 1)
-    found, following, ends = np.empty((len(value) - 1, *both.shape[1:])), both[-1], ended.any(1).tolist()
+    found, following = np.empty((len(value) - 1, *both.shape[1:])), both[-1]
+    ends: list[bool] = np.any(ended, axis=1).tolist()
     for t in range(len(value) - 2, -1, -1):
         if ends[t]:
             following = np.where(ended[t], after_end[t], following)

@@ -20,7 +20,7 @@ from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean, count_true
 from uniarena.sampling import Ahead, Episode, EpisodeTracker, Sampler, build_sampler
 from uniarena.sampling.evaluation import refuse_misfit
-from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
+from uniarena.seeding import KeptGlobals, Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
 from uniarena.trainer.guard import Guard
 from uniarena.trainer.schedule import Counters, schedule_for
@@ -186,15 +186,15 @@ class Trainer:
 
     # -- events --------------------------------------------------------------------------------------------------
     def emit(self, event: Any) -> None:
-        """Call all callbacks that listen to this event. Global random streams are restored after the last of them."""
+        """Call every callback that listens to this event. Global random streams are restored after each."""
         if isinstance(event, events.ValidationEpoch):
             self.last_evaluation = event.result
             self.evaluation_seconds += event.result.seconds
-        listeners = self._listeners.get(type(event))
-        if not listeners:
+        if not (listeners := self._listeners.get(type(event))):
             return
-        with preserved_globals():
-            for listener in listeners:
+        kept = KeptGlobals()
+        for listener in listeners:
+            with kept:
                 listener(self, event)
 
     def _tell(self, error: BaseException) -> None:

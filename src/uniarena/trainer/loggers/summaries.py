@@ -23,14 +23,14 @@ class Summaries(SummaryWriter):
         super().__init__(folder, purge_step=purge)
 
     def _get_file_writer(self) -> FileWriter:
-        if self.file_writer is None:
-            self.file_writer = _Files(self.log_dir)
-            self.all_writers = {self.log_dir: self.file_writer}
-            self.file_writer.add_event(Event(file_version="brain.Event:2"), self.purge_step)
+        found: FileWriter | None = self.file_writer
+        if found is None:
+            found = _Files(self.log_dir)
+            vars(self).update(file_writer=found, all_writers={self.log_dir: found})
+            found.add_event(Event(file_version="brain.Event:2"), self.purge_step)
             if self.purge_step is not None:
-                begun = SessionLog(status=SessionLog.START)
-                self.file_writer.add_event(Event(session_log=begun), self.purge_step)
-        return self.file_writer
+                found.add_event(Event(session_log=SessionLog(status=SessionLog.START)), self.purge_step)
+        return found
 
 
 class _Files(FileWriter):
