@@ -115,6 +115,33 @@ def test_log_probs_annotated_per_chunk_equal_those_of_an_update(name):  # case B
     assert (again - log_prob).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_log_probs_of_recorded_parameters_equal_those_of_a_pass_and_need_none(name, monkeypatch):
+    _, actor = make(name, normalised=True)
+    actor.record()
+    rows = collect(actor, CASES[name][0], firsts())
+    state = None if "state" not in rows else tree_map(lambda leaf: leaf[0], rows.state)
+    kept = actor.policy.record
+    assert kept is not None and len(kept) == T
+    with monkeypatch.context() as patch:
+        patch.setattr(actor.policy, "params", None)  # nobody may ask
+        patch.setattr(actor.policy, "_plainly", None)
+        found = actor.log_prob(rows, state)
+    assert actor.policy.record is None
+    torch.testing.assert_close(found, actor.log_prob(rows, state), atol=1e-5, rtol=0)
+
+
+def test_a_record_that_lacks_a_row_is_not_used():
+    _, actor = make("plain")
+    actor.record()
+    rows = collect(actor, BOX, firsts())
+    actor.policy.record.pop()
+    torch.testing.assert_close(actor.log_prob(rows), actor.log_prob(rows), atol=0, rtol=0)
+    actor.record()
+    actor.pick(observe(BOX, B), None, firsts()[0], False, generator())  # as an environment of self-play might
+    assert actor.policy.record is None
+
+
 def test_memory_recomputed_over_a_sequence_equals_step_by_step_with_resets():  # case B71
     model, actor = make("memory")
     rows = collect(actor, BOX, firsts())

@@ -78,6 +78,9 @@ class Actor:
         """One action `[B, ...]` outside of a sampler: the policy's mode, or the behaviour's with noise of its own.
         A warm-up is the sampler's alone.
         """
+        self.policy.record = (
+            None  # of a chunk that broke off; or this is between its rows, and it is no longer complete
+        )
         with torch.inference_mode():
             if deterministic:
                 return self.mode(obs, state, is_first)
@@ -92,6 +95,11 @@ class Actor:
     ) -> tuple[Tree, Tree | None]:
         """The policy's deterministic action and the next state."""
         return self.policy.mode(obs, state, is_first)
+
+    def record(self) -> None:
+        """A chunk begins whose log-probs will be asked for."""
+        if {"act", "log_prob"}.isdisjoint(vars(self)):
+            self.explorer.record(self.policy)
 
     def log_prob(self, rows: Batch, state: Tree | None = None) -> Tensor | None:
         """`[T, B]` log-probs of the recorded actions under the behaviour; None where they have no density.

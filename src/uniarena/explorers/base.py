@@ -123,6 +123,12 @@ class Explorer(ABC):
         """
         return None
 
+    def record(self, policy: FrozenPolicy) -> None:
+        """Have the policy keep what `behaviour_log_prob` will ask of the rows that follow; nothing, unless a subclass
+        can use it.
+        """
+        policy.record = None
+
     # -- what a subclass implements -------------------------------------------------------------------------
     @abstractmethod
     def noise(

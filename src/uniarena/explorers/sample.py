@@ -49,12 +49,22 @@ class SampleExplorer(Explorer):
         own = type(self).act is SampleExplorer.act and type(self).chunk_act is Explorer.chunk_act
         return policy.on_arrays(rows) if own and isinstance(noise, Tensor) else None
 
+    def record(self, policy: FrozenPolicy) -> None:
+        own = type(self).act is SampleExplorer.act and type(policy) is FrozenPolicy
+        policy.record = [] if own and not self.warming_up else None
+
     def behaviour_log_prob(
         self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
     ) -> Tensor | None:
-        """One pass over all rows, or with memory over sequences from `state`. None during the warm-up."""
+        """From what was recorded of these rows; else one pass over them, or with memory over sequences from `state`.
+        None during the warm-up.
+        """
         if self.warming_up:
             return None
+        record, policy.record = policy.record, None
+        if record and len(record) == rows.shape[0]:
+            flat = rows.flatten()
+            return policy.recorded_log_prob(record, flat.obs, flat.action).reshape(rows.shape)
         if state is not None:
             return policy.log_prob(rows.obs, rows.action, state, rows.is_first)
         flat = rows.flatten()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,6 +36,9 @@ class FrozenPolicy:
 
     Args:
         network, head, normalizer: of the policy.
+
+    Attributes:
+        record: parameters `[B, P]` of every row that is sampled, while somebody wants them; None: nobody does.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class FrozenPolicy:
         normalizer: ObservationNormalizer | None,
     ) -> None:
         self.network, self.head, self.normalizer = network, head, normalizer
+        self.record: list[Any] | None = None
         self._flat: FlatMLP | None = None
         self._input: Keys | None = None  # the one leaf that the flat form takes, normaliser included
         self._encoder: Encoder | None = None  # or what comes before it
@@ -76,6 +81,8 @@ class FrozenPolicy:
         `generator`.
         """
         params, state = self.params(obs, state, is_first)
+        if self.record is not None:
+            self.record.append(params)
         mask = obs.get(MASK) if isinstance(obs, dict) else None
         return self.head.sample(params, noise, mask, generator), state
 
@@ -87,8 +94,16 @@ class FrozenPolicy:
         more = self._input or self._encoder is not None or self._output is not None
         if type(self) is not FrozenPolicy or flat is None or pick is None or more:
             return None
-        run = flat.arrays(rows)
-        return None if run is None else lambda obs, noise: pick(run(obs), noise)
+        run, record = flat.arrays(rows), self.record
+        if run is None or record is None:
+            return None if run is None else lambda obs, noise: pick(run(obs), noise)
+
+        def sample(obs: Any, noise: Any) -> Any:
+            params = run(obs)
+            record.append(params.copy())
+            return pick(params, noise)
+
+        return sample
 
     def mode(
         self, obs: Tree, state: Tree | None = None, is_first: Tensor | None = None
@@ -125,6 +140,19 @@ class FrozenPolicy:
                 mask = part.get(MASK) if isinstance(part, dict) else None
                 parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    @torch.no_grad()
+    def recorded_log_prob(self, record: list[Any], obs: Tree, action: Tree) -> Tensor:
+        """Log-probs `[T · B]` of actions sampled from recorded parameters, T of `[B, P]`, without another pass of the
+        network.
+
+        Args:
+            obs, action: `[T · B, …]`.
+        """
+        arrays = isinstance(record[0], np.ndarray)
+        params = torch.from_numpy(np.concatenate(record)) if arrays else torch.cat(record)
+        mask = obs.get(MASK) if isinstance(obs, dict) else None
+        return self.head.dist(params, mask).log_prob(action)
 
     def initial_state(self, count: int) -> Tree | None:
         """The recurrent state of `count` fresh columns; None without memory."""

@@ -1,8 +1,8 @@
 """In-process sampling: step the environment with the published actor into preallocated [T, B] memory.
 
 Per vector step only the action is computed; rows are written through NumPy views of the torch storage (a tensor
-environment writes tensors on its device). Noise is drawn once per chunk, and log-probs are annotated in
-one pass at its end.
+environment writes tensors on its device). Noise is drawn once per chunk, and log-probs are annotated at its end: at
+once from what the policy said of each row, or in one pass of its own.
 """
 
 from __future__ import annotations
@@ -110,6 +110,8 @@ class LocalSampler:
         with torch.no_grad():
             noise = actor.noise(rows, self.columns, self.generator)
         before = self._state
+        if "log_prob" in self.records and hasattr(actor, "record"):
+            actor.record()
         ended, states, info, lost = self._step(chunk, actor, noise)
         self._keep_last(chunk)
         batch = self._rows(chunk, states, info)
