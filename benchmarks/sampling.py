@@ -122,7 +122,10 @@ def overhead(blocks: int, rows: int = 128, columns: int = 8) -> dict[str, Any]:
     learner = {"type": "ppo", "n_steps": rows, "n_epochs": 1, "batch_size": 256}
     run = Trainer(Agent.assemble(env, learner, policy=TANH), env, sampling=SamplingConfig(type="local"))
     run.fit(rows * columns)
-    actor, single = run.agent.actor, [gym.make("CartPole-v1") for _ in range(columns)]
+    actor, single = (
+        run.agent.actor,
+        [gym.make("CartPole-v1", disable_env_checker=True) for _ in range(columns)],
+    )
     for seed, each in enumerate(single):
         each.reset(seed=seed)
     generator = torch.Generator().manual_seed(0)
@@ -142,6 +145,7 @@ def overhead(blocks: int, rows: int = 128, columns: int = 8) -> dict[str, Any]:
     def acting() -> None:
         with torch.no_grad():
             act = actor.on_arrays(obs, actor.noise(rows, columns, generator))
+            assert act is not None
             for t in range(rows):
                 act(steps[t], t)
 
@@ -164,6 +168,9 @@ def overhead(blocks: int, rows: int = 128, columns: int = 8) -> dict[str, Any]:
             start = time.perf_counter()
             part()
             taken[name].append((time.perf_counter() - start) / rows * 1e6)
+    run.close()
+    for each in single:
+        each.close()
     found = {name: round(median(times), 1) for name, times in taken.items()}
     rest = [a - b - c - d for a, b, c, d in zip(*taken.values(), strict=True)]
     return {**found, "overhead": round(median(rest), 1), "load": round(psutil.getloadavg()[0], 1)}
@@ -175,16 +182,18 @@ def main() -> None:
     )
     parser.add_argument("--work", choices=WORK, default="ppo")
     parser.add_argument("--lag", choices=["1", "free"], default="1")
-    parser.add_argument("--blocks", type=int, default=7)
+    parser.add_argument("--blocks", type=int, help="blocks of each form (7), or chunks of each part (140)")
     parser.add_argument("--steps", type=int, default=40_960)
     parser.add_argument("--overhead", action="store_true")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    if given.overhead and (given.work, given.lag, given.steps) != ("ppo", "1", 40_960):
+        parser.error("--overhead is of one work and size; of the others only --blocks and --json go with it")
     torch.set_num_threads(1)
     if given.overhead:
-        found = overhead(20 * given.blocks)
+        found = overhead(given.blocks or 140)
     else:
-        found = measure(given.work, 1 if given.lag == "1" else given.lag, given.blocks, given.steps)
+        found = measure(given.work, 1 if given.lag == "1" else given.lag, given.blocks or 7, given.steps)
     print(json.dumps(found, indent=1))
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,10 +111,12 @@ def test_numbers_that_json_lacks_are_null_and_named(tmp_path: Path) -> None:
     assert row["non_finite"] == {"loss": "nan", "ratio": "inf"}
 
 
-def test_without_a_run_folder_nothing_is_written() -> None:
+def test_without_a_run_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     trainer = FakeTrainer(Log()).start()
     trainer.iterate(loss=1.0)
     trainer.end()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_exception_closes_the_files_with_all_rows_in_them(tmp_path: Path) -> None:
@@ -390,3 +394,39 @@ def test_events_are_there_as_soon_as_they_are_written(tmp_path: Path) -> None:
         logger.scalars(step, {"kl": 0.5 * step})
         assert scalar(tmp_path, "training/kl")[-1] == (step, 0.5 * step)  # nothing was closed or flushed
     logger.close()
+
+
+def test_an_event_that_was_cut_off_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = Tensorboard(TensorboardConfig())
+    logger.open(tmp_path, 0)
+    logger.scalars(1, {"kl": 1.0})
+    real = os.write
+
+    def half(descriptor: int, data: Any) -> int:
+        if len(data) > 8:
+            return real(descriptor, data[:8])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        with pytest.raises(KeyboardInterrupt):
+            logger.scalars(2, {"kl": 2.0})
+    logger.scalars(3, {"kl": 3.0})
+    logger.close()
+    assert scalar(tmp_path, "training/kl") == [(1, 1.0), (3, 3.0)]
+    assert len(list((tmp_path / "events").iterdir())) == 1
+
+
+def test_a_closed_event_file_writes_nowhere(tmp_path: Path) -> None:
+    from uniarena.trainer.loggers.event_file import EventFile
+
+    first, second = EventFile(str(tmp_path)), EventFile(str(tmp_path))  # of one second and one process
+    assert len(list(tmp_path.iterdir())) == 2
+    first.close()
+    first.close()
+    with pytest.raises(OSError):
+        first.add_event(SimpleNamespace(SerializeToString=lambda: b"lost"))
+    second.close()
+    assert all(path.stat().st_size == 0 for path in tmp_path.iterdir())

@@ -265,3 +265,25 @@ def test_a_policy_with_memory_is_asked_with_what_it_remembered(n_steps: int, mem
     for seen in keep.seen:
         assert seen["health/kl_update"] == pytest.approx(0.0, abs=1e-8)
         assert seen["health/ratio_max"] == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("learner", "looks"),
+    [
+        ({"type": "ppo", "n_steps": 500, "batch_size": 500, "n_epochs": 1}, [4000]),
+        ({"type": "dqn"}, [2000, 4000]),
+    ],
+)
+def test_steps_of_on_policy_runs_are_quick_and_looked_at_half_as_often(
+    learner: dict[str, Any], looks: list[int], tmp_path: Path
+):
+    training = {
+        "total_timesteps": 4000,
+        "eval_every_env_steps": 4000,
+        "n_eval_episodes": 1,
+        "log_every_env_steps": 500,
+    }
+    config = {"environment": "CartPole-v1", "learner": learner, "training": training}
+    result = uniarena.train(config, run_dir=tmp_path / "run", quiet=True)
+    rows = read_rows(result.run / "metrics.jsonl")
+    assert [row["env_steps"] for row in rows if "health/obs_max" in row] == looks

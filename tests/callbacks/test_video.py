@@ -56,7 +56,9 @@ def test_an_interrupt_is_not_kept_waiting(reason: str, tmp_path: Path) -> None:
     assert not (tmp_path / "videos").exists()
 
 
-def test_nothing_without_a_run_folder() -> None:
+def test_nothing_without_a_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     trainer = FakeTrainer(Video(every_env_steps=100), env_factory=None).start()
     trainer.iterate()
     trainer.end()
+    assert list(tmp_path.iterdir()) == []

@@ -154,6 +154,34 @@ def test_without_an_actor_nothing_is_collected(how: Any) -> None:
     sampler.close()
 
 
+class SelfPlay(CounterEnv):
+    """Asks the agent that is being trained, in the middle of a chunk."""
+
+    agent: Any = None
+
+    def step(self, action: Any) -> Any:
+        for deterministic in (True, False) if self.agent is not None else ():
+            self.agent.act(self.observation_space.sample(), deterministic=deterministic)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", SelfPlay])
+def test_log_probs_of_a_chunk_need_no_pass_and_are_those_of_one(
+    env_id: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_env(env_id, 2)
+    agent = Agent.assemble(env, PPO)
+    sampler = build_sampler(agent, env, SamplingConfig(type="local"))
+    sampler.publish(agent.actor, 0)
+    env.set_attr("agent", agent)
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.actor.policy, "log_prob", None)  # nobody may ask
+        rollout = sampler.collect(20)
+    env.set_attr("agent", None)
+    torch.testing.assert_close(rollout.rows.log_prob, agent.actor.log_prob(rollout.rows), atol=1e-5, rtol=0)
+    sampler.close()
+
+
 @both
 def test_a_state_goes_on_in_a_sampler_that_is_newly_made(how: Any) -> None:
     def made() -> tuple[Agent, Sampler]:

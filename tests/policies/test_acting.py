@@ -37,6 +37,7 @@ CASES = {
     "user": (BOX, ACTION, {"network": f"{FAKES}:ParamsOnly"}, True),
     "hybrid": (BOX, spaces.Dict({"a": spaces.Discrete(2), "b": ACTION}), {}, True),
     "memory": (BOX, spaces.Discrete(3), {"network": f"{FAKES}:RecurrentToy"}, True),
+    "own_memory": (BOX, ACTION, {"network": f"{FAKES}:SameMemory"}, True),
 }
 
 
@@ -63,7 +64,9 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def collect(actor: Actor, space: spaces.Space, is_first: torch.Tensor, seed: int = 0) -> Batch:
+def collect(
+    actor: Actor, space: spaces.Space, is_first: torch.Tensor, seed: int = 0, kept: list | None = None
+) -> Batch:
     """Act over [T, B] observations as a sampler does."""
     obs = observe(space, T, B)
     noise, state = actor.noise(T, B, generator(seed)), actor.initial_state(B)
@@ -73,7 +76,7 @@ def collect(actor: Actor, space: spaces.Space, is_first: torch.Tensor, seed: int
             row = None if noise is None else tree_map(lambda leaf, t=t: leaf[t], noise)
             states.append(state)
             action, state = actor.act(
-                tree_map(lambda leaf, t=t: leaf[t], obs), state, is_first[t], row, draws
+                tree_map(lambda leaf, t=t: leaf[t], obs), state, is_first[t], row, draws, kept
             )
             actions.append(action)
     fields = {"obs": obs, "action": tree_map(lambda *rows: torch.stack(rows), *actions), "is_first": is_first}
@@ -116,30 +119,50 @@ def test_log_probs_annotated_per_chunk_equal_those_of_an_update(name):  # case B
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_log_probs_of_recorded_parameters_equal_those_of_a_pass_and_need_none(name, monkeypatch):
+def test_log_probs_of_what_was_kept_equal_those_of_a_pass_and_need_none(name, monkeypatch):
     _, actor = make(name, normalised=True)
-    actor.record()
-    rows = collect(actor, CASES[name][0], firsts())
+    kept = actor.keeps()
+    rows = collect(actor, CASES[name][0], firsts(), kept=kept)
     state = None if "state" not in rows else tree_map(lambda leaf: leaf[0], rows.state)
-    kept = actor.policy.record
     assert kept is not None and len(kept) == T
     with monkeypatch.context() as patch:
-        patch.setattr(actor.policy, "params", None)  # nobody may ask
-        patch.setattr(actor.policy, "_plainly", None)
-        found = actor.log_prob(rows, state)
-    assert actor.policy.record is None
+        for method in ("params", "_plainly"):
+            patch.setattr(actor.policy, method, None)  # nobody may ask
+        found = actor.log_prob(rows, state, kept)
     torch.testing.assert_close(found, actor.log_prob(rows, state), atol=1e-5, rtol=0)
 
 
-def test_a_record_that_lacks_a_row_is_not_used():
+class Twice(SampleExplorer):
+    """Asks the policy more than once."""
+
+    def chunk_act(self, policy, obs, state, is_first, noise, generator):
+        policy.sample(obs * 2, state, is_first, noise, generator)
+        return super().chunk_act(policy, obs, state, is_first, noise, generator)
+
+
+class Shifted(SampleExplorer):
+    """Has another density."""
+
+    def behaviour_log_prob(self, policy, rows, state=None):
+        return super().behaviour_log_prob(policy, rows.replace(obs=rows.obs + 1), state)
+
+
+@pytest.mark.parametrize("kind", [Twice, Shifted])
+def test_nothing_is_kept_where_somebody_changed_how_is_acted(kind):
     _, actor = make("plain")
-    actor.record()
-    rows = collect(actor, BOX, firsts())
-    actor.policy.record.pop()
-    torch.testing.assert_close(actor.log_prob(rows), actor.log_prob(rows), atol=0, rtol=0)
-    actor.record()
-    actor.pick(observe(BOX, B), None, firsts()[0], False, generator())  # as an environment of self-play might
-    assert actor.policy.record is None
+    assert actor.keeps() == []
+    assert Actor(actor.policy, kind(SampleExplorerConfig())).keeps() is None
+    actor.explorer.act = actor.explorer.act
+    assert actor.keeps() is None
+
+
+def test_nothing_is_kept_during_a_warm_up_or_of_another_policy():
+    _, actor = make("plain")
+    explorer = SampleExplorer(SampleExplorerConfig(warmup=10), ACTION)
+    assert Actor(actor.policy, explorer).keeps() is None
+    explorer.set_clock(10, 0.1)
+    assert Actor(actor.policy, explorer).keeps() == []
+    assert Actor(type("Other", (), {})(), explorer).keeps() is None
 
 
 def test_memory_recomputed_over_a_sequence_equals_step_by_step_with_resets():  # case B71

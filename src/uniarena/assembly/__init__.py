@@ -163,8 +163,8 @@ def choose_threads(wanted: int | str, agent: Agent, taken: int = 0) -> int:
 
 
 def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], list[str]]:
-    """Environment steps (offline: updates) between logs, saves and evaluations, and notices about those that never come
-    due.
+    """Environment steps (offline: updates) between logs, saves, evaluations and looks at health, and notices about those
+    that never come due.
 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """
@@ -188,8 +188,8 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
         if given and steps > total:
             notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
-    usual = MonitorConfig().every_env_steps
-    result["monitor"] = max(result["log"], 2 * usual if isinstance(schedule, OnPolicySchedule) else usual)
+    quick = isinstance(schedule, OnPolicySchedule)  # a look costs as much as hundreds of such steps
+    result["monitor"] = max(result["log"], MonitorConfig().every_env_steps * (2 if quick else 1))
     starts = getattr(schedule, "learning_starts", 0)
     if starts and getattr(exp.agent.init_from, "take", "") == "all":
         notices.append(

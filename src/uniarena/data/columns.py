@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -278,8 +277,3 @@ def joined(trees: Sequence[Tree]) -> Tree:
 def nbytes(tree: Tree) -> int:
     """Bytes of all columns of a tree."""
     return sum(column.nbytes for column in tree_leaves(tree))
-
-
-def parts_of(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """(start, stop) of consecutive pieces."""
-    return list(pairwise(np.cumsum([0, *lengths]).tolist()))

@@ -38,6 +38,7 @@ class Actor:
         is_first: Tensor | None = None,
         noise: Tree | None = None,
         generator: torch.Generator | None = None,
+        kept: list[Any] | None = None,
     ) -> tuple[Tree, Tree | None]:
         """The behaviour's action `[B, ...]` and the next state.
 
@@ -46,24 +47,39 @@ class Actor:
             state: recurrent state `[B, ...]` before this row; None without memory.
             is_first: `[B]` bool, where the state is reset first.
             noise: this step's part of what `noise` drew; None: drawn from `generator`.
+            kept: of `keeps`.
         """
+        if kept is not None:
+            return self.policy.sample_keeping(kept, obs, state, is_first, noise, generator)
         return self.explorer.chunk_act(self.policy, obs, state, is_first, noise, generator)
 
-    def on_arrays(self, obs: Tree, noise: Tree | None) -> Callable[[Any, int], Any] | None:
+    def keeps(self) -> list[Any] | None:
+        """A list for what the policy says of each row of the chunk that begins: `act` fills it, and `log_prob` then
+        needs no pass of its own. None where log-probs do not follow from that.
+        """
+        own = {"act", "on_arrays", "log_prob"}.isdisjoint(vars(self))
+        return [] if own and self.explorer.samples(self.policy) else None
+
+    def on_arrays(
+        self, obs: Tree, noise: Tree | None, kept: list[Any] | None = None
+    ) -> Callable[[Any, int], Any] | None:
         """`act` for one chunk without memory, on arrays: (observations `[B, D]`, step t) → actions in new memory; None
         where it takes more than that.
 
         Args:
             obs: where the chunk's observations go, `[T + 1, B, D]`.
             noise: what `noise` drew for it.
+            kept: of `keeps`.
         """
         one = isinstance(obs, Tensor) and obs.dim() == 3 and obs.dtype == torch.float32
         if "act" in vars(self) or not {"act", "chunk_act"}.isdisjoint(vars(self.explorer)):
             return None  # somebody gave this one another way to act
         if not one or not isinstance(noise, Tensor) or noise.device.type != "cpu":
             return None
-        find = getattr(self.policy, "on_arrays", None)  # policies of other families have none
-        pick = None if find is None else self.explorer.on_arrays(self.policy, obs.shape[1], noise)
+        find, columns = getattr(self.policy, "on_arrays", None), obs.shape[1]
+        if find is None:  # policies of other families
+            return None
+        pick = self.explorer.on_arrays(self.policy, columns, noise) if kept is None else find(columns, kept)
         drawn = noise.numpy()
         return None if pick is None else lambda row, t: pick(row, drawn[t])
 
@@ -78,9 +94,6 @@ class Actor:
         """One action `[B, ...]` outside of a sampler: the policy's mode, or the behaviour's with noise of its own.
         A warm-up is the sampler's alone.
         """
-        self.policy.record = (
-            None  # of a chunk that broke off; or this is between its rows, and it is no longer complete
-        )
         with torch.inference_mode():
             if deterministic:
                 return self.mode(obs, state, is_first)
@@ -96,17 +109,17 @@ class Actor:
         """The policy's deterministic action and the next state."""
         return self.policy.mode(obs, state, is_first)
 
-    def record(self) -> None:
-        """A chunk begins whose log-probs will be asked for."""
-        if {"act", "log_prob"}.isdisjoint(vars(self)):
-            self.explorer.record(self.policy)
-
-    def log_prob(self, rows: Batch, state: Tree | None = None) -> Tensor | None:
+    def log_prob(
+        self, rows: Batch, state: Tree | None = None, kept: list[Any] | None = None
+    ) -> Tensor | None:
         """`[T, B]` log-probs of the recorded actions under the behaviour; None where they have no density.
 
         Args:
             state: recurrent state `[B, ...]` before row 0, for a policy with memory.
+            kept: what `act` kept of each of these rows; None: a pass over them is made.
         """
+        if kept is not None:
+            return self.policy.kept_log_prob(kept, rows)
         if state is None or self.policy.initial_state(1) is None:
             return self.explorer.behaviour_log_prob(self.policy, rows)
         return self.explorer.behaviour_log_prob(self.policy, rows, state)

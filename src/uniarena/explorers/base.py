@@ -123,11 +123,9 @@ class Explorer(ABC):
         """
         return None
 
-    def record(self, policy: FrozenPolicy) -> None:
-        """Have the policy keep what `behaviour_log_prob` will ask of the rows that follow; nothing, unless a subclass
-        can use it.
-        """
-        policy.record = None
+    def samples(self, policy: FrozenPolicy) -> bool:
+        """Whether the actions of the next chunk are samples of the policy's own distribution and nothing else."""
+        return False
 
     # -- what a subclass implements -------------------------------------------------------------------------
     @abstractmethod

@@ -46,25 +46,27 @@ class SampleExplorer(Explorer):
     def on_arrays(
         self, policy: FrozenPolicy, rows: int, noise: Tree | None
     ) -> Callable[[Any, Any], Any] | None:
-        own = type(self).act is SampleExplorer.act and type(self).chunk_act is Explorer.chunk_act
-        return policy.on_arrays(rows) if own and isinstance(noise, Tensor) else None
+        return (
+            policy.on_arrays(rows) if self._plain("act", "chunk_act") and isinstance(noise, Tensor) else None
+        )
 
-    def record(self, policy: FrozenPolicy) -> None:
-        own = type(self).act is SampleExplorer.act and type(policy) is FrozenPolicy
-        policy.record = [] if own and not self.warming_up else None
+    def samples(self, policy: FrozenPolicy) -> bool:
+        plain = self._plain("act", "chunk_act", "behaviour_log_prob")
+        return plain and not self.warming_up and type(policy) is FrozenPolicy and "sample" not in vars(policy)
+
+    def _plain(self, *methods: str) -> bool:
+        """Whether no subclass and nobody else changed how this one acts."""
+        return all(
+            name not in vars(self) and getattr(type(self), name) is getattr(SampleExplorer, name)
+            for name in methods
+        )
 
     def behaviour_log_prob(
         self, policy: FrozenPolicy, rows: Batch, state: Tree | None = None
     ) -> Tensor | None:
-        """From what was recorded of these rows; else one pass over them, or with memory over sequences from `state`.
-        None during the warm-up.
-        """
+        """One pass over all rows, or with memory over sequences from `state`. None during the warm-up."""
         if self.warming_up:
             return None
-        record, policy.record = policy.record, None
-        if record and len(record) == rows.shape[0]:
-            flat = rows.flatten()
-            return policy.recorded_log_prob(record, flat.obs, flat.action).reshape(rows.shape)
         if state is not None:
             return policy.log_prob(rows.obs, rows.action, state, rows.is_first)
         flat = rows.flatten()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.batch import Batch, Tree, tree_leaves, tree_map
 from uniarena.envs.spaces import MASK
 from uniarena.nets.encoders import Encoder
 from uniarena.nets.flat_image import FlatImage, flatten_image
@@ -36,9 +36,6 @@ class FrozenPolicy:
 
     Args:
         network, head, normalizer: of the policy.
-
-    Attributes:
-        record: parameters `[B, P]` of every row that is sampled, while somebody wants them; None: nobody does.
     """
 
     def __init__(
@@ -48,7 +45,6 @@ class FrozenPolicy:
         normalizer: ObservationNormalizer | None,
     ) -> None:
         self.network, self.head, self.normalizer = network, head, normalizer
-        self.record: list[Any] | None = None
         self._flat: FlatMLP | None = None
         self._input: Keys | None = None  # the one leaf that the flat form takes, normaliser included
         self._encoder: Encoder | None = None  # or what comes before it
@@ -81,12 +77,23 @@ class FrozenPolicy:
         `generator`.
         """
         params, state = self.params(obs, state, is_first)
-        if self.record is not None:
-            self.record.append(params)
-        mask = obs.get(MASK) if isinstance(obs, dict) else None
-        return self.head.sample(params, noise, mask, generator), state
+        return self.head.sample(params, noise, _mask(obs), generator), state
 
-    def on_arrays(self, rows: int) -> Callable[[Any, Any], Any] | None:
+    def sample_keeping(
+        self,
+        kept: list[Any],
+        obs: Tree,
+        state: Tree | None,
+        is_first: Tensor | None,
+        noise: Tree | None,
+        generator: Generator,
+    ) -> tuple[Tree, Tree | None]:
+        """`sample`; a copy of the head's parameters `[B, P]` goes into `kept`, for `kept_log_prob`."""
+        params, state = self.params(obs, state, is_first)
+        kept.append(params.clone())  # a module may give the same memory every time
+        return self.head.sample(params, noise, _mask(obs), generator), state
+
+    def on_arrays(self, rows: int, kept: list[Any] | None = None) -> Callable[[Any, Any], Any] | None:
         """`sample` on arrays: (`rows` observations, a step of noise) → actions in new memory; None where it is not that
         simple. Valid until parameters are given other memory.
         """
@@ -94,13 +101,13 @@ class FrozenPolicy:
         more = self._input or self._encoder is not None or self._output is not None
         if type(self) is not FrozenPolicy or flat is None or pick is None or more:
             return None
-        run, record = flat.arrays(rows), self.record
-        if run is None or record is None:
+        run = flat.arrays(rows)
+        if run is None or kept is None:
             return None if run is None else lambda obs, noise: pick(run(obs), noise)
 
         def sample(obs: Any, noise: Any) -> Any:
             params = run(obs)
-            record.append(params.copy())
+            kept.append(params.copy())
             return pick(params, noise)
 
         return sample
@@ -110,8 +117,7 @@ class FrozenPolicy:
     ) -> tuple[Tree, Tree | None]:
         """The deterministic action `[B, ...]` and the next state."""
         params, state = self.params(obs, state, is_first)
-        mask = obs.get(MASK) if isinstance(obs, dict) else None
-        return self.head.mode(params, mask), state
+        return self.head.mode(params, _mask(obs)), state
 
     @torch.no_grad()
     def log_prob(
@@ -137,22 +143,17 @@ class FrozenPolicy:
                 before = state if len(shape) > 1 else _rows(state, rows)
                 params, after = (self.params if flat else self._plainly)(part, before, first)
                 state = after if len(shape) > 1 else state
-                mask = part.get(MASK) if isinstance(part, dict) else None
-                parts.append(self.head.dist(params, mask).log_prob(_rows(action, rows)))
+                parts.append(self.head.dist(params, _mask(part)).log_prob(_rows(action, rows)))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     @torch.no_grad()
-    def recorded_log_prob(self, record: list[Any], obs: Tree, action: Tree) -> Tensor:
-        """Log-probs `[T · B]` of actions sampled from recorded parameters, T of `[B, P]`, without another pass of the
-        network.
-
-        Args:
-            obs, action: `[T · B, …]`.
-        """
-        arrays = isinstance(record[0], np.ndarray)
-        params = torch.from_numpy(np.concatenate(record)) if arrays else torch.cat(record)
-        mask = obs.get(MASK) if isinstance(obs, dict) else None
-        return self.head.dist(params, mask).log_prob(action)
+    def kept_log_prob(self, kept: list[Any], rows: Batch) -> Tensor:
+        """Log-probs `[T, B]` of the actions of rows that were sampled one by one, from what was kept of each."""
+        flat = rows.flatten()
+        arrays = isinstance(kept[0], np.ndarray)
+        params = torch.from_numpy(np.concatenate(kept)) if arrays else torch.cat(kept)
+        log_prob: Tensor = self.head.dist(params, _mask(flat.obs)).log_prob(flat.action)
+        return log_prob.reshape(rows.shape)
 
     def initial_state(self, count: int) -> Tree | None:
         """The recurrent state of `count` fresh columns; None without memory."""
@@ -187,6 +188,11 @@ class FrozenPolicy:
 
     def _plainly(self, obs: Tree, state: Tree | None, is_first: Tensor | None) -> tuple[Tensor, Tree | None]:
         return self.network.params(obs if self.normalizer is None else self.normalizer(obs), state, is_first)
+
+
+def _mask(obs: Tree) -> Tensor | None:
+    """The legal actions that an observation tells of."""
+    return obs.get(MASK) if isinstance(obs, dict) else None
 
 
 def _rows(tree: Tree | None, rows: slice) -> Tree | None:

@@ -84,9 +84,9 @@ def _of_the_agent(
 
 
 def _to_tensorboard(folder: Path, pictures: Sequence[Path], step: int) -> None:
-    from torch.utils.tensorboard import SummaryWriter  # heavy: only where something is shown
+    from uniarena.trainer.loggers.summaries import Summaries  # heavy: only where something is shown
 
-    writer = SummaryWriter(str(folder / "events"))
+    writer = Summaries(str(folder / "events"))
     try:
         for path in pictures:
             with Image.open(path) as picture:

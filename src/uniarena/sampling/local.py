@@ -110,9 +110,8 @@ class LocalSampler:
         with torch.no_grad():
             noise = actor.noise(rows, self.columns, self.generator)
         before = self._state
-        if "log_prob" in self.records and hasattr(actor, "record"):
-            actor.record()
-        ended, states, info, lost = self._step(chunk, actor, noise)
+        kept = actor.keeps() if "log_prob" in self.records else None
+        ended, states, info, lost = self._step(chunk, actor, noise, kept)
         self._keep_last(chunk)
         batch = self._rows(chunk, states, info)
         after = self._state
@@ -124,7 +123,7 @@ class LocalSampler:
             rollout = rollout.to(self.device)
         if "log_prob" in self.records:
             with torch.no_grad():
-                log_prob = actor.log_prob(rollout.rows, rollout.start.get("state"))
+                log_prob = actor.log_prob(rollout.rows, rollout.start.get("state"), kept)
             rollout = replace(rollout, rows=rollout.rows.replace(log_prob=log_prob))
         return rollout
 
@@ -155,11 +154,12 @@ class LocalSampler:
             return actor.act(obs, self._state, first, row, generator)[0]
 
     def _step(
-        self, chunk: Chunk, actor: Actor, noise: Tree | None
+        self, chunk: Chunk, actor: Actor, noise: Tree | None, kept: list[Any] | None
     ) -> tuple[list[Any], list[Any], dict[str, Any], list[Batch]]:
         """Fill every row → ends (t, Final, state), states before rows where asked for, user figures, what was lost."""
         env, generator, tensor = self.env, self.generator, chunk.tensor
-        act = self._across(actor) if self.crosses else actor.act
+        act = actor.act if kept is None else partial(actor.act, kept=kept)
+        act = self._across(act) if self.crosses else act
         reward, terminated, truncated, is_first = chunk.scalars
         bare_obs, single_action = isinstance(chunk.obs, Tensor), isinstance(chunk.action, Tensor)
         write_obs, write_action = chunk.write_obs[0], chunk.write_action[0]
@@ -168,7 +168,7 @@ class LocalSampler:
         record = state is not None and (tensor or "state" in self.records)
         progress = self.progress
         find = None if tensor or self.crosses or state is not None else getattr(actor, "on_arrays", None)
-        short = find and find(chunk.obs, noise)
+        short = find and find(chunk.obs, noise, kept)
         # around the policy alone: an environment may have networks of its own to train
         quiet: Any = None if short else torch.no_grad()
         draws = [None] * chunk.rows if noise is None or short else _by_row(noise, chunk.rows)
@@ -226,12 +226,12 @@ class LocalSampler:
         for name, value in step.info.items():
             chunk.figure(info, name)[t] = value
 
-    def _across(self, actor: Actor) -> Callable[..., tuple[Tree, Tree | None]]:
-        """The actor's `act` where it computes on another device than the environment is on."""
+    def _across(self, there: Callable[..., Any]) -> Callable[..., tuple[Tree, Tree | None]]:
+        """An actor's `act` where it computes on another device than the environment is on."""
         home = self.env.device
 
         def act(obs: Tree, state: Tree, is_first: Tensor, *rest: Any) -> tuple[Tree, Tree | None]:
-            action, state = actor.act(self._there(obs), state, is_first.to(self.device), *rest)
+            action, state = there(self._there(obs), state, is_first.to(self.device), *rest)
             return tree_map(lambda leaf: leaf.to(home), action), state
 
         return act

@@ -20,7 +20,7 @@ from uniarena.envs.protocol import RESTARTS, Env
 from uniarena.ops.statistics import RunningMean, count_true
 from uniarena.sampling import Ahead, Episode, EpisodeTracker, Sampler, build_sampler
 from uniarena.sampling.evaluation import refuse_misfit
-from uniarena.seeding import KeptGlobals, Streams, global_state, preserved_globals, set_global_state
+from uniarena.seeding import Streams, global_state, preserved_globals, set_global_state
 from uniarena.trainer import events
 from uniarena.trainer.guard import Guard
 from uniarena.trainer.schedule import Counters, schedule_for
@@ -192,7 +192,7 @@ class Trainer:
             self.evaluation_seconds += event.result.seconds
         if not (listeners := self._listeners.get(type(event))):
             return
-        kept = KeptGlobals()
+        kept = preserved_globals()
         for listener in listeners:
             with kept:
                 listener(self, event)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from uniarena.batch import tree_map, tree_paths
 from uniarena.config import Between, config, parse
+from uniarena.nets.inference import eval_mode
 from uniarena.optim.minimize import NonFiniteError
 from uniarena.registry import lookup
 from uniarena.trainer.callbacks.frequency import Every
@@ -249,13 +250,8 @@ class _PolicyGraph(torch.nn.Module):
 
 def _values(model: Any, obs: Any) -> Tensor:
     """Values `[N]` in eval mode, leaving the model in the mode it was in."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            values: Tensor = model.value(obs)
-    finally:
-        model.train(training)
+    with torch.no_grad(), eval_mode(model):
+        values: Tensor = model.value(obs)
     return values
 
 

@@ -28,9 +28,10 @@ class Resources:
 
         The first call has no earlier one to measure from and leaves the CPU out.
         """
-        if self._figures and time.monotonic() - self._read < _READ_EVERY:
+        now, first = time.monotonic(), not self._processes
+        early = now - self._read < _READ_EVERY
+        if self._figures and early:
             return self._figures
-        first, self._read = not self._processes, time.monotonic()
         if first or time.monotonic() - self._looked >= _LOOK_EVERY:
             self._look()
         cpu = memory = 0.0
@@ -40,9 +41,12 @@ class Resources:
                 memory += process.memory_info().rss
         figures = {"system/memory_mib": round(memory / 2**20, 1), **_load()}
         if first:
+            self._read = now
             return figures
-        self._figures = {**figures, "system/cpu_percent": round(cpu, 1)}
-        return self._figures
+        whole = {**figures, "system/cpu_percent": round(cpu, 1)}
+        if not early:  # what was measured over less would stand for too long
+            self._figures, self._read = whole, now
+        return whole
 
     def _look(self) -> None:
         """Which workers there are; it goes through all processes of the machine, so not at every reading."""

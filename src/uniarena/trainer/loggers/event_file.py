@@ -21,7 +21,6 @@ import numpy as np
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli's, reflected
 _BLOCK = 512  # bytes that are looked up at once
-_NUMBERS = itertools.count()
 
 
 class EventFile:
@@ -30,20 +29,16 @@ class EventFile:
     Args:
         folder: made where it is not there.
 
-    Attributes:
-        close: called by hand, or when nobody holds the file any more.
-
     Raises:
         OSError: the file cannot be made.
     """
 
     def __init__(self, folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        place = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_NUMBERS)}"
+        place = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         self.folder = folder
-        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
-        self._file = os.open(Path(folder) / f"events.out.tfevents.{place}", flags, 0o666)
-        self.close = weakref.finalize(self, os.close, self._file)
+        self._file = _new(Path(folder) / f"events.out.tfevents.{place}")
+        self._shut = weakref.finalize(self, os.close, self._file)
         self._end = 0  # of the last whole record
 
     def get_logdir(self) -> str:
@@ -63,7 +58,7 @@ class EventFile:
             left = memoryview(record)
             while left:
                 left = left[os.write(self._file, left) :]
-        except OSError:
+        except BaseException:  # of a signal, too: what follows half a record is not read
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._end)
                 os.lseek(self._file, self._end, os.SEEK_SET)
@@ -72,6 +67,20 @@ class EventFile:
 
     def flush(self) -> None:
         """Nothing waits."""
+
+    def close(self) -> None:
+        """Close the file; again is harmless."""
+        self._file = -1  # its number may soon be that of another file
+        self._shut()
+
+
+def _new(stem: Path) -> int:
+    """A file of that name and the first number that is free: a process with this one's number may have been here."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    for number in itertools.count():
+        with contextlib.suppress(FileExistsError):
+            return os.open(f"{stem}.{number}", flags, 0o666)
+    raise AssertionError
 
 
 def masked(data: bytes) -> int:
@@ -86,13 +95,13 @@ def crc32c(data: bytes) -> int:
     The checksum is linear: that of a block is the exclusive or of what each byte contributes from its place, looked up
     for all at once. What came before is mixed into the first four bytes.
     """
-    table, first = _tables()
+    table, last = _tables()
     state, whole = 0xFFFFFFFF, np.frombuffer(data, np.uint8)
     for start in range(0, len(data), _BLOCK):
         block = whole[start : start + _BLOCK].astype(np.intp)
         if len(block) < 4:
             for byte in block.tolist():
-                state = (state >> 8) ^ int(first[(state ^ byte) & 255])
+                state = (state >> 8) ^ int(last[(state ^ byte) & 255])
             continue
         block[:4] ^= (state & 255, state >> 8 & 255, state >> 16 & 255, state >> 24)
         block += _offsets()[_BLOCK - len(block) :]

@@ -19,17 +19,18 @@ class Summaries(SummaryWriter):
         purge: step from which on events of earlier files are hidden; None: of none.
     """
 
-    def __init__(self, folder: str, purge: int | None) -> None:
+    def __init__(self, folder: str, purge: int | None = None) -> None:
         super().__init__(folder, purge_step=purge)
 
     def _get_file_writer(self) -> FileWriter:
         found: FileWriter | None = self.file_writer
         if found is None:
-            found = _Files(self.log_dir)
-            vars(self).update(file_writer=found, all_writers={self.log_dir: found})
+            found = self.file_writer = _Files(self.log_dir)  # type: ignore[assignment]
+            self.all_writers = {self.log_dir: found}  # type: ignore[assignment]
             found.add_event(Event(file_version="brain.Event:2"), self.purge_step)
             if self.purge_step is not None:
                 found.add_event(Event(session_log=SessionLog(status=SessionLog.START)), self.purge_step)
+            self.purge_step = None
         return found
 
 

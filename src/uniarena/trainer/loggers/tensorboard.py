@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Mapping
@@ -38,17 +37,12 @@ class Tensorboard:
 
     def __init__(self, cfg: TensorboardConfig) -> None:
         self.cfg = cfg
-        self._folder: Path | None = None
         self._writer: Any = None
 
     def open(self, run_dir: Path, step: int) -> None:
-        self._folder = run_dir / self.cfg.folder
-        self._writer = self._make(step + 1 if step else None)
-
-    def _make(self, purge: int | None = None) -> Any:
         from uniarena.trainer.loggers.summaries import Summaries  # heavy: only where a run is logged
 
-        return Summaries(str(self._folder), purge)
+        self._writer = Summaries(str(run_dir / self.cfg.folder), step + 1 if step else None)
 
     def _write(self, add: Callable[[Any], Any]) -> None:
         """Let the writer add something; it is written at once.
@@ -56,17 +50,8 @@ class Tensorboard:
         Raises:
             OSError: the disk refuses; these figures are lost here (`metrics.jsonl` keeps its own).
         """
-        if self._writer is None and self._folder is not None:  # the last one ended when the disk refused it
-            self._writer = self._make()
-        if self._writer is None:
-            return
-        try:
+        if self._writer is not None:
             add(self._writer)
-        except OSError:
-            writer, self._writer = self._writer, None
-            with contextlib.suppress(OSError):
-                writer.close()
-            raise
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Write figures as one event: there are tens of them, and an event takes as long as several figures."""
@@ -129,7 +114,7 @@ class Tensorboard:
         self._write(lambda writer: writer._get_file_writer().add_summary(summary, step))
 
     def close(self) -> None:
-        writer, self._writer, self._folder = self._writer, None, None
+        writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
 
