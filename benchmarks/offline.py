@@ -49,7 +49,13 @@ TASKS: dict[str, dict[str, Any]] = {
         "episodes": 100,
         "discrete": False,
     },
-    "halfcheetah": {"id": "HalfCheetah-v5", "hidden_sizes": [256, 256], "episodes": 50, "discrete": False},
+    "halfcheetah": {
+        "id": "HalfCheetah-v5",
+        "wrappers": ["normalize_observation"],  # by the data, as Fujimoto & Gu 2021 (arXiv:2106.06860) do
+        "hidden_sizes": [256, 256],
+        "episodes": 50,
+        "discrete": False,
+    },
 }
 SETS: dict[str, tuple[list[str], list[str]]] = {
     "mixed": (["bc", "iql", "awac", "td3_bc", "cql"], ["bc", "iql", "discrete_cql", "discrete_bcq"]),
@@ -100,8 +106,9 @@ SHORT: dict[str, dict[str, int]] = {
     "pendulum": {"td3_bc": 8_000, "cql": 4_000, "iql": 4_000, "awac": 4_000, "bc": 4_000},
     "lunarlander": {"bc": 10_000, "iql": 10_000, "discrete_cql": 15_000, "discrete_bcq": 10_000},
     "lunarlander-continuous": {"bc": 10_000, "iql": 10_000, "awac": 10_000, "td3_bc": 10_000, "cql": 6_000},
+    "halfcheetah": {"td3_bc": 100_000, "cql": 20_000},
 }
-"""Task → learner → updates, where fewer do."""
+"""Task → learner → updates, where fewer do, or more are needed."""
 FIGURES = (
     "data_q",
     "data_q_policy",
@@ -120,7 +127,7 @@ def config(task: str, data: Path, learner: str, seed: int) -> dict[str, Any]:
     told = TASKS[task]
     return {
         "experiment": {"seed": seed},
-        "environment": {"id": told["id"]},
+        "environment": {"id": told["id"], "wrappers": told.get("wrappers", [])},
         "agent": {"policy": {"hidden_sizes": told["hidden_sizes"]}},
         "data": {"path": str(data)},
         "learner": {"type": learner, **SETTINGS[learner], **OF_TASK.get(task, {}).get(learner, {})},

@@ -163,8 +163,8 @@ def choose_threads(wanted: int | str, agent: Agent, taken: int = 0) -> int:
 
 
 def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], list[str]]:
-    """Environment steps (offline: updates) between logs, saves, evaluations and looks at health, and notices about those
-    that never come due.
+    """Environment steps (offline: updates) between logs, saves, evaluations and looks at health, and notices about
+    those that never come due.
 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """

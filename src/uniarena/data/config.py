@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from math import inf
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
@@ -34,6 +35,9 @@ class DataConfig:
     nonfinite: Literal["refuse", "drop"] = (
         "refuse"  # what becomes of steps with values that are no float32: NaN, infinite, too large
     )
+    action_bounds: tuple[float, float] | None = (
+        None  # [low, high] of every component of an action, where neither the data nor an environment says them
+    )
     memory_gb: Annotated[float, Between(0)] | None = (
         None  # kept in RAM at most; null: a quarter of what is free
     )
@@ -52,6 +56,8 @@ class DataConfig:
                 "episode_length",
                 hint="say boundary: fixed_length",
             )
+        if self.action_bounds is not None and not -inf < self.action_bounds[0] < self.action_bounds[1] < inf:
+            raise ConfigError(f"expected [low, high], got {list(self.action_bounds)}", "action_bounds")
         if self.episodes is not None and not 0 <= self.episodes[0] < self.episodes[1]:
             raise ConfigError(
                 f"expected the first episode and one behind the last, got {list(self.episodes)}", "episodes"

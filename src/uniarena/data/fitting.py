@@ -74,6 +74,29 @@ def fit_action(
     return tree_unflatten(skeleton(space), fitted), space
 
 
+def bounded(space: Space[Any], bounds: tuple[float, float], where: str) -> Space[Any]:
+    """A space of actions whose bounds nobody knew, with these.
+
+    Raises:
+        DataError: they are no numbers, or are known.
+    """
+    if not isinstance(space, spaces.Box):
+        raise DataError(
+            f"action_bounds={list(bounds)} is of numbers, and actions are {describe(space)}",
+            where,
+            "leave action_bounds out",
+        )
+    given = spaces.Box(*bounds, space.shape, np.float32)
+    known = np.isfinite(space.low).any() or np.isfinite(space.high).any()
+    if known and not (np.array_equal(space.low, given.low) and np.array_equal(space.high, given.high)):
+        raise DataError(
+            f"action_bounds={list(bounds)} is given, and actions are known to be {describe(space)}",
+            where,
+            "leave action_bounds out",
+        )
+    return given
+
+
 def _ordered(tree: Tree, space: Space[Any], where: str, whose: str = ENVIRONMENTS) -> list[Column]:
     """The columns in the order of the space's leaves."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):

@@ -14,7 +14,7 @@ from uniarena.data.columns import Keeping
 from uniarena.data.config import DataConfig
 from uniarena.data.dataset import Dataset, filtered
 from uniarena.data.errors import DataError
-from uniarena.data.fitting import ENVIRONMENTS, fit_action, fit_obs
+from uniarena.data.fitting import ENVIRONMENTS, bounded, fit_action, fit_obs
 from uniarena.data.rows import make_rows
 from uniarena.data.source import Source
 
@@ -73,6 +73,8 @@ def _fitted(
         whose = ENVIRONMENTS if known else "the observations before them are"
         next_obs, _ = fit_obs(source.next_obs, observed, f"{path} next observations", whose)
     action, acted = fit_action(source.action, acted, source.counted_from_zero, f"{path} actions", notes)
+    if cfg.action_bounds is not None:
+        acted = bounded(acted, cfg.action_bounds, f"{path} actions")
     source = replace(source, obs=obs, next_obs=next_obs, action=action)
     return Dataset(source, make_rows(source, cfg), observed, acted, known)
 

@@ -109,7 +109,8 @@ class ActionScale(nn.Module):
             f"{f' (and {more} more)' if more else ''} of {describe(self.space)} has none.",
             path="learner.type",
             hint="give the environment finite action bounds (a wrapper that declares and rescales them), or use "
-            "ppo, or sac with agent.policy.distribution: gaussian and agent.explorer.warmup: 0.",
+            "ppo, or sac with agent.policy.distribution: gaussian and agent.explorer.warmup: 0. Data without an "
+            "environment: say them with data.action_bounds: [low, high], or use iql, awac or bc.",
         )
 
     @staticmethod
