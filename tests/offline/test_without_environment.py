@@ -167,3 +167,55 @@ def test_it_is_evaluated_on_data_beside_an_environment_too(data: Path, tmp_path:
     with pytest.raises(ConfigError, match="for runs from data"):
         train({**settings, "data": None, "learner": {"type": "sac"}, "training": {"total_timesteps": 10}},
               run_dir=tmp_path / "other", quiet=True)  # fmt: skip
+
+
+@pytest.fixture
+def nameless(tmp_path: Path) -> Path:
+    """A file that says nothing of bounds."""
+    draw, count = np.random.default_rng(0), 200
+    path = tmp_path / "nameless.npz"
+    np.savez(
+        path,
+        observations=draw.normal(size=(count, 3)).astype(np.float32),
+        actions=draw.uniform(-2, 2, (count, 1)).astype(np.float32),
+        rewards=np.ones(count, np.float32),
+        terminals=np.arange(count) % 50 == 49,
+        timeouts=np.zeros(count, bool),
+    )
+    return path
+
+
+@pytest.mark.parametrize("name", ["iql", "awac"])
+def test_nothing_warms_up_where_nothing_acts(name: str, nameless: Path, tmp_path: Path) -> None:
+    result = train(alone(name, nameless), run_dir=tmp_path / "run", quiet=True)  # unbounded actions
+    assert result.updates == 40
+    assert Agent.load(tmp_path / "run").explorer.warmup == 0
+
+
+@pytest.mark.parametrize("name", ["td3_bc", "cql"])
+def test_bounds_of_actions_can_be_said(name: str, nameless: Path, tmp_path: Path) -> None:
+    settings = alone(name, nameless)
+    with pytest.raises(ConfigError, match=r"data\.action_bounds: \[low, high\]"):
+        train(settings, run_dir=tmp_path / "without", quiet=True)
+    settings["data"]["action_bounds"] = [-2, 2]
+    train(settings, run_dir=tmp_path / "run", quiet=True)
+    space = Agent.load(tmp_path / "run").action_map.env_space
+    assert (space.low.tolist(), space.high.tolist()) == ([-2.0], [2.0])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "said"),
+    [([1, 1], "expected .low, high., got .1"), ([-1, float("inf")], "expected .low, high."), ([-1], "action_bounds")],
+)
+def test_bounds_that_are_none_are_refused(bounds: list[float], said: str, nameless: Path, tmp_path: Path) -> None:
+    settings = alone("td3_bc", nameless)
+    settings["data"]["action_bounds"] = bounds
+    with pytest.raises(ConfigError, match=said):
+        train(settings, run_dir=tmp_path / "run", quiet=True)
+
+
+def test_bounds_that_are_known_are_not_said_again(data: Path, tmp_path: Path) -> None:
+    settings = alone("td3_bc", data)
+    settings["data"]["action_bounds"] = [-1, 1]
+    with pytest.raises(Exception, match=r"action_bounds=\[-1.0, 1.0\] is given, and actions are known to be Box"):
+        train(settings, run_dir=tmp_path / "run", quiet=True)
