@@ -205,9 +205,15 @@ def test_bounds_of_actions_can_be_said(name: str, nameless: Path, tmp_path: Path
 
 @pytest.mark.parametrize(
     ("bounds", "said"),
-    [([1, 1], "expected .low, high., got .1"), ([-1, float("inf")], "expected .low, high."), ([-1], "action_bounds")],
+    [
+        ([1, 1], "expected .low, high., got .1"),
+        ([-1, float("inf")], "expected .low, high."),
+        ([-1], "action_bounds"),
+    ],
 )
-def test_bounds_that_are_none_are_refused(bounds: list[float], said: str, nameless: Path, tmp_path: Path) -> None:
+def test_bounds_that_are_none_are_refused(
+    bounds: list[float], said: str, nameless: Path, tmp_path: Path
+) -> None:
     settings = alone("td3_bc", nameless)
     settings["data"]["action_bounds"] = bounds
     with pytest.raises(ConfigError, match=said):
@@ -217,5 +223,7 @@ def test_bounds_that_are_none_are_refused(bounds: list[float], said: str, namele
 def test_bounds_that_are_known_are_not_said_again(data: Path, tmp_path: Path) -> None:
     settings = alone("td3_bc", data)
     settings["data"]["action_bounds"] = [-1, 1]
-    with pytest.raises(Exception, match=r"action_bounds=\[-1.0, 1.0\] is given, and actions are known to be Box"):
+    with pytest.raises(
+        Exception, match=r"action_bounds=\[-1.0, 1.0\] is given, and actions are known to be Box"
+    ):
         train(settings, run_dir=tmp_path / "run", quiet=True)

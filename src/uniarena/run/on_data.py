@@ -11,7 +11,8 @@ from uniarena.buffers.dataset import DatasetConfig
 from uniarena.config import parse
 from uniarena.learners.offline.fitted_q import FittedQConfig
 from uniarena.run.saved import locate
-from uniarena.sampling.on_data import METHODS, OnData, data_for
+from uniarena.sampling.estimates import OnData
+from uniarena.sampling.on_data import METHODS, data_for
 from uniarena.sampling.on_data import evaluate_on_data as of_agent
 
 
