@@ -150,10 +150,8 @@ class Agent:
     def _build_explorer(self, section: Section) -> Explorer:
         kind = lookup("explorer", section["type"])
         cfg = parse(kind.Config, _fields(section), "agent.explorer")
-        fixed = getattr(
-            lookup("buffer", self.spec["buffer"]["type"]), "fixed", False
-        )  # nothing acts before it learns
-        warmup = 0 if fixed else getattr(self.learner.cfg, "learning_starts", 0)
+        acts = not getattr(lookup("buffer", self.spec["buffer"]["type"]), "fixed", False)
+        warmup = getattr(self.learner.cfg, "learning_starts", 0) if acts else 0
         explorer: Explorer = kind(cfg, self.action_map.policy_space, warmup)
         if "log_prob" in self.learner.records and not (explorer.has_log_prob and explorer.warmup == 0):
             raise ConfigError(

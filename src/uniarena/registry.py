@@ -277,10 +277,12 @@ def import_object(path: str) -> Any:
     for attribute in attributes.split("."):
         if not hasattr(found, attribute):
             near = difflib.get_close_matches(attribute, dir(found), n=1)
-            raise UnknownNameError(
-                f"{module_name} has no {attributes!r}",
-                f"did you mean {module_name}:{near[0]}?" if near else "",
-            )
+            hint = f"did you mean {module_name}:{near[0]}?" if near else ""
+            if module_name == "__main__":
+                hint = (
+                    "it was defined in the script that ran then: move it into a module, and import it there"
+                )
+            raise UnknownNameError(f"{module_name} has no {attributes!r}", hint)
         found = getattr(found, attribute)
     return found
 

@@ -15,8 +15,8 @@ US = "tests.cli.users"
 def test_every_kind_of_component_can_be_listed(ua) -> None:
     everything = ua("list", "--json").json
     assert set(everything) == {
-        *(f"{kind}s" for kind in registry.KINDS if kind != "bonus"),
-        *("bonuses", "recipes"),
+        *(f"{kind}s" for kind in registry.KINDS if kind not in ("bonus", "memory")),
+        *("bonuses", "memories", "recipes"),
     }
     for kind, names in everything.items():
         assert ua("list", kind, "--json").json == {kind: names}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 import yaml
 
 import uniarena
 from uniarena import checkpoint
+from uniarena.trainer.loggers.jsonl import read_rows
 
 US = "tests.cli.users"
 
@@ -428,7 +431,9 @@ def test_built_in_callbacks_keep_their_order_wherever_they_are_written() -> None
     from uniarena.trainer.callbacks import Checkpoint, EarlyStop, Evaluate, Log, Monitor, Progress
 
     exp = load("ppo/cartpole", ["callbacks=[checkpoint, log, {type: early_stop, threshold: 475}, evaluate]"])
-    found = assembly.build_callbacks(exp, {"log": 256, "save": 512, "eval": 1024}, quiet=True)
+    found = assembly.build_callbacks(
+        exp, {"log": 256, "save": 512, "eval": 1024, "monitor": 4000}, quiet=True
+    )
     assert [type(callback) for callback in found] == [
         *(Evaluate, Monitor, EarlyStop),
         *(Log, Progress, Checkpoint),
@@ -437,9 +442,8 @@ def test_built_in_callbacks_keep_their_order_wherever_they_are_written() -> None
     loggers = load(
         "ppo/cartpole", ["experiment.loggers=[jsonl]", "callbacks=[{type: log, histograms: true}]"]
     )
-    (log,) = [
-        c for c in assembly.build_callbacks(loggers, {"log": 9, "save": 9, "eval": 9}, True) if type(c) is Log
-    ]
+    every = dict.fromkeys(("log", "save", "eval", "monitor"), 9)
+    (log,) = [c for c in assembly.build_callbacks(loggers, every, True) if type(c) is Log]
     assert log.cfg.histograms and [dict(section) for section in log.cfg.loggers] == [{"type": "jsonl"}]
 
 
@@ -456,3 +460,41 @@ def test_the_start_of_a_run_counts_parameters_however_many_processes_sample(tmp_
     )
     assert "agent: ppo, 107 parameters (policy 58, value_net 49;" in log
     assert "sampling: in 2 processes" in log
+
+
+class Wandering(gym.Wrapper):
+    """Changes the working directory, as some simulators do, and never goes back."""
+
+    def __init__(self, where: str, when: int) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.where, self.left = where, when
+
+    def reset(self, **options: Any) -> Any:
+        if self.left == 0:
+            os.chdir(self.where)
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            os.chdir(self.where)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("when", [0, 40])
+def test_an_environment_that_changes_the_working_directory_takes_no_run_with_it(
+    when: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    env = {"id": Wandering, "kwargs": {"where": str(tmp_path / "elsewhere"), "when": when}}
+    learner = {"type": "ppo", "n_steps": 16, "batch_size": 16, "n_epochs": 1}
+    training = {"total_timesteps": 96, "save_every_env_steps": 32, "n_eval_episodes": 1}
+    uniarena.train({"environment": env, "learner": learner, "training": training}, run_dir="here", quiet=True)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    run = tmp_path / "here"
+    assert {"config.yaml", "events", "metrics.jsonl", "provenance.json", "result.json"} <= {
+        path.name for path in run.iterdir()
+    }
+    assert {"32", "64", "96"} <= {path.name for path in (run / "checkpoints").iterdir()}
+    assert [row["env_steps"] for row in read_rows(run / "metrics.jsonl")] == [16, 32, 48, 64, 80, 96]

@@ -284,3 +284,27 @@ def test_keys_keep_the_order_that_the_environment_states() -> None:  # case B20
     for how in ("serial", "sync"):
         env = make_env(lambda: SpaceEnv(space), 2, vectorization=how)
         assert list(env.observation_space.spaces) == list(env.reset()) == ["z", "a"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("vectorization", ["serial", "sync", "async"])
+@pytest.mark.parametrize("flag", ["terminated", "truncated"])
+def test_a_flag_of_none_is_not_taken_for_false(vectorization: str, flag: str) -> None:
+    def make() -> gym.Env:
+        env = gym.make("CartPole-v1").unwrapped
+        step = env.step
+
+        def said(action: Any) -> Any:
+            obs, reward, _, _, info = step(action)
+            flags = (None if flag == name else False for name in ("terminated", "truncated"))
+            return obs, reward, *flags, info
+
+        env.step = said  # type: ignore[method-assign]
+        return env
+
+    env = make_env(make, 1, vectorization=vectorization)
+    try:
+        env.reset(seed=0)
+        with pytest.raises(Exception, match=f"{flag}=None; expected a bool"):
+            env.step(np.zeros(1, np.int64))
+    finally:
+        env.close()

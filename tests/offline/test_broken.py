@@ -160,6 +160,21 @@ def test_classes_that_the_space_lacks(tmp_path: Path) -> None:
     assert any("No action is 0" in note for note in load(from_one).account.notes)
 
 
+@pytest.mark.parametrize("found", [np.arange(N), np.arange(N) % 4 - 1, np.arange(N) * 1.0])
+def test_classes_of_observations_that_the_space_lacks(tmp_path: Path, found: np.ndarray) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(observations=found, next_observations=None))
+    with pytest.raises(DataError, match=r"observations: row \d+ holds (8|-1); Discrete\(8\) has 0 to 7"):
+        load(path, spaces.Discrete(8))
+
+
+def test_classes_of_observations_count_from_where_the_space_does(tmp_path: Path) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(observations=1 + np.arange(N) % 4, next_observations=None))
+    data = load(path, spaces.Discrete(4, start=1))
+    assert data.obs(np.arange(4)).tolist() == [1, 2, 3, 4]
+    with pytest.raises(DataError, match=r"row 3 holds 4; Discrete\(4\) has 0 to 3"):
+        load(path, spaces.Discrete(4))
+
+
 @pytest.mark.parametrize(
     ("space", "said"),
     [

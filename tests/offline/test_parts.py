@@ -178,3 +178,30 @@ def test_an_unordered_npz_of_columns_in_fortran_order(tmp_path: Path) -> None:
         timeouts=np.zeros(6),
     )
     np.testing.assert_array_equal(load(path).obs(np.arange(6)), obs)
+
+
+def test_an_episode_that_was_cut_into_pieces_is_one(tmp_path: Path) -> None:
+    """Two steps of the best of four episodes are no numbers, and are dropped."""
+    draw, count = np.random.default_rng(0), 40
+    obs = np.cumsum(draw.normal(size=(count, 3)), 0)
+    following = np.vstack([obs[1:], obs[:1]])
+    following[9::10] += 0.1
+    for step in (3, 6):
+        obs[step] = following[step - 1] = np.nan
+    path = tmp_path / "cut.npz"
+    np.savez(
+        path,
+        observations=obs,
+        actions=draw.uniform(-1, 1, (count, 1)),
+        rewards=np.repeat([0.4, 0.3, 0.2, 0.1], 10),
+        terminals=np.arange(count) % 10 == 9,
+        timeouts=np.zeros(count, bool),
+        next_observations=following,
+    )
+    whole = load(DataConfig(path=str(path), nonfinite="drop"))
+    assert len(set(whole.rows.found.tolist())) == 4 < whole.episodes
+    best = load(DataConfig(path=str(path), nonfinite="drop", top_fraction=0.25))
+    assert set(best.rows.found.tolist()) == {0} and len(best) == len(whole) - 30
+    half = load(DataConfig(path=str(path), nonfinite="drop", top_fraction=0.5))
+    assert set(half.rows.found.tolist()) == {0, 1} and len(half) == len(whole) - 20
+    assert len(set(load(DataConfig(path=str(path), nonfinite="drop", fraction=0.5)).rows.found.tolist())) == 2

@@ -76,7 +76,8 @@ def newest(folder: Path | str) -> tuple[Path, list[tuple[Path, str]]]:
             broken.append((path, str(error)))
     if not broken:
         run = folder.parent if folder.name == "checkpoints" else folder
-        again = f"uniarena train CONFIG --run-dir {shlex.quote(str(run))} --resume-if-exists"
+        config = shlex.quote(str(run / "config.yaml")) if (run / "config.yaml").exists() else "CONFIG"
+        again = f"uniarena train {config} --run-dir {shlex.quote(str(run))} --resume-if-exists"
         raise CheckpointError(
             run, f"holds no checkpoint: a run ended before its first one. Begin again with: {again}"
         )

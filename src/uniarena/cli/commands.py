@@ -245,7 +245,8 @@ def check_config(config: Config, as_json: Json = False) -> Answer:
 
     assembly.check(experiment)
     found = [hint for part in experiment.parts for hint in hints(to_mapping(part))]
-    lines = [*map(str, found), f"{len(found)} hints" if found else "no hints: nothing unusual"]
+    several = "s" if len(found) > 1 else ""
+    lines = [*map(str, found), f"{len(found)} hint{several}" if found else "no hints: nothing unusual"]
     return Answer({"hints": [hint.to_json() for hint in found]}, "\n".join(lines))
 
 

@@ -111,8 +111,9 @@ def _names(kind: str) -> Callable[[], list[str]]:
     return _environments if kind == "env" else lambda: registry.names(kind)
 
 
+_PLURALS = {"bonus": "bonuses", "memory": "memories"}
 TABLES: dict[str, Callable[[], list[str]]] = {
-    **{"bonuses" if kind == "bonus" else f"{kind}s": _names(kind) for kind in registry.KINDS},
+    **{_PLURALS.get(kind, f"{kind}s"): _names(kind) for kind in registry.KINDS},
     "recipes": lambda: sorted(recipes()),
 }
 """Name of a table → what gives its entries."""

@@ -305,10 +305,10 @@ def filtered(
     Raises:
         DataError: nothing is left.
     """
-    found, returns = dataset.rows.found, dataset.account.returns[dataset.rows.found]
-    chosen = np.arange(dataset.episodes)
+    found, returns = dataset.rows.found, dataset.account.returns
+    whole = chosen = np.unique(found)  # what was cut into pieces is one episode
     if episodes is not None:
-        chosen = chosen[(found >= episodes[0]) & (found < episodes[1])]
+        chosen = chosen[(chosen >= episodes[0]) & (chosen < episodes[1])]
     if min_return is not None:
         chosen = chosen[returns[chosen] >= min_return]
     if top_fraction is not None:
@@ -319,15 +319,15 @@ def filtered(
         chosen = np.sort(chosen[order[: math.ceil(fraction * len(chosen))]])
     if not len(chosen):
         raise DataError(
-            f"no episode of {dataset.episodes:,} is left, whose returns are {dataset.returns.min():.4g} to "
+            f"no episode of {len(whole):,} is left, whose returns are {dataset.returns.min():.4g} to "
             f"{dataset.returns.max():.4g}",
             dataset.source.path,
             "ask for a smaller min_return, a larger share, or other episodes",
         )
-    if len(chosen) == dataset.episodes:
+    if len(chosen) == len(whole):
         return dataset
-    part = dataset.select(chosen)
-    whole, count = len(np.unique(found)), len(np.unique(part.rows.found))
-    note = f"A part was chosen: {count:,} of {whole:,} episodes. What was left out is told of the whole file."
+    part = dataset.select(np.flatnonzero(np.isin(found, chosen)))
+    count = f"{len(chosen):,} of {len(whole):,}"
+    note = f"A part was chosen: {count} episodes. What was left out is told of the whole file."
     account = replace(part.account, notes=[*part.account.notes, note])
     return replace(part, rows=replace(part.rows, account=account))

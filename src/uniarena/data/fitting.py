@@ -30,7 +30,7 @@ def fit_obs(
         whose: who the space was had from, as errors put it.
 
     Raises:
-        DataError: keys, shapes or dtypes that do not fit the space.
+        DataError: keys, shapes or dtypes that do not fit the space, and classes that it does not have.
     """
     if space is None:
         tree = tree_map(lambda column: _plain(column, where), tree)
@@ -41,6 +41,9 @@ def fit_obs(
         _fit(column, leaf, f"{where} {path}".rstrip(), whose)
         for column, (path, leaf) in zip(columns, leaf_spaces(stored), strict=True)
     ]
+    for column, (path, leaf) in zip(fitted, leaf_spaces(stored), strict=True):
+        if isinstance(leaf, (spaces.Discrete, spaces.MultiDiscrete)):
+            _refuse_other_classes(column, leaf, np.asarray(leaf.start), f"{where} {path}".rstrip())
     return tree_unflatten(skeleton(stored), fitted), stored
 
 
@@ -174,6 +177,12 @@ def _cast(given: np.dtype[Any], wanted: np.dtype[Any], where: str) -> Callable[[
 def _classes(column: Column, leaf: Any, counted_from_zero: bool, where: str) -> Column:
     """Classes counted from 0, after a look at all of them."""
     start = np.asarray(0 if counted_from_zero else leaf.start)
+    _refuse_other_classes(column, leaf, start, where)
+    return DerivedColumn(column, lambda rows: (rows - start).astype(np.int64), column.row_shape, np.int64)
+
+
+def _refuse_other_classes(column: Column, leaf: Any, start: np.ndarray, where: str) -> None:
+    """Look at all rows for classes that the space does not have, counted from `start`."""
     count = np.asarray(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec)
     for first, rows in column.blocks():
         odd = (rows < start) | (rows >= start + count)
@@ -185,7 +194,6 @@ def _classes(column: Column, leaf: Any, counted_from_zero: bool, where: str) -> 
                 where,
                 "check that data and environment belong together, and what the classes count from",
             )
-    return DerivedColumn(column, lambda rows: (rows - start).astype(np.int64), column.row_shape, np.int64)
 
 
 def _plain(column: Column, where: str) -> Column:

@@ -105,6 +105,16 @@ def episode_end(
     return bool(terminated), bool(truncated), dict(info)
 
 
+def refuse_none(env: gym.Env, terminated: Any, truncated: Any) -> None:
+    """Refuse flags of a step that say nothing, and would be taken for False.
+
+    Raises:
+        StepError: always, naming the one.
+    """
+    name = "terminated" if terminated is None else "truncated"
+    raise StepError(f"step() of {type(env.unwrapped).__name__} returned {name}=None; expected a bool")
+
+
 def scalar_reward(value: Any) -> float:
     """A reward of any scalar kind as a float: numbers, bools, 0-d and one-element arrays and tensors.
 

@@ -27,6 +27,7 @@ from uniarena.envs.column import (
     explain_step,
     frame_of,
     refuse_misfit,
+    refuse_none,
     scalar_reward,
 )
 from uniarena.envs.info import reduce_infos, reports
@@ -101,6 +102,8 @@ class SerialEnvs:
             try:
                 obs, reward, terminated, truncated, info = step(own)
                 over = terminated or truncated
+                if terminated is None or truncated is None:
+                    refuse_none(self.envs[b], terminated, truncated)  # type: ignore[unreachable]
                 if over:
                     failed, cut, info = episode_end(self.envs[b], terminated, truncated, info)
                     ended.append((b, self._rows.fresh(obs), failed, cut))

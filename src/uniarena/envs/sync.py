@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from uniarena.envs.column import begin, explain_step, scalar_reward
+from uniarena.envs.column import begin, explain_step, refuse_none, scalar_reward
 from uniarena.envs.info import plain_info, reports
 from uniarena.envs.score import Score
 
@@ -33,6 +33,8 @@ class Column(gym.Wrapper):
             obs, reward, terminated, truncated, info = self.env.step(action)
         except ValueError as error:
             raise explain_step(self.env, error) from error
+        if terminated is None or truncated is None:
+            refuse_none(self.env, terminated, truncated)  # type: ignore[unreachable]
         if terminated or truncated:
             obs = copy.deepcopy(obs)  # the reset that follows may write to the same memory
             info = {**info, **self._score("at_end")}

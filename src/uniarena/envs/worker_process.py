@@ -36,6 +36,7 @@ from uniarena.envs.column import (
     explain_step,
     frame_of,
     refuse_misfit,
+    refuse_none,
     scalar_reward,
 )
 from uniarena.envs.faults import PACKAGE
@@ -130,6 +131,8 @@ class WorkerColumns:
             try:
                 obs, value, terminated, truncated, info = step(own)
                 over = terminated or truncated
+                if terminated is None or truncated is None:
+                    refuse_none(self.envs[b], terminated, truncated)  # type: ignore[unreachable]
                 if over:
                     terminated, truncated, info = episode_end(self.envs[b], terminated, truncated, info)
             except (ValueError, RuntimeError) as error:

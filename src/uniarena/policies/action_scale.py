@@ -46,7 +46,8 @@ class ActionScale(nn.Module):
                 raise ConfigError(
                     f"{who} is for continuous actions; the action space is {describe(space)}.",
                     path=where,
-                    hint="use one for discrete actions; ppo and a2c, which explore by themselves, take every space.",
+                    hint="use one for discrete actions; ppo and a2c, which explore by themselves, take every space, "
+                    "and from data bc does.",
                 )
             self.parts.append((keys, tuple(leaf.shape)))
             low.append(leaf.low.reshape(-1).astype(np.float32))

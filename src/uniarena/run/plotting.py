@@ -49,6 +49,7 @@ def plot(
     if not rows:
         raise CheckpointError(folder, f"holds no figures yet: {METRICS} is empty or missing.")
     table, place = Table(rows), Path(target or folder / PICTURES)
+    draw.require()
     place.mkdir(parents=True, exist_ok=True)
     found = [draw.curves(data.panels(table), place / "curves.png")]
     flow = data.gradient_flow(table)

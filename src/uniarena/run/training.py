@@ -107,17 +107,18 @@ def train(
 def _begin(exp: Experiment, folder: Path, started: float, quiet: bool, callbacks: Sequence[Any]) -> Result:
     """Train in `folder`, which is locked and holds nothing of worth."""
     seed_globals(exp.experiment.seed)
+    place = folder.absolute()  # an environment may change the working directory
     with messages(folder, quiet):
         try:
             trainer, notices = assembly.build_trainer(
-                exp, folder, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
+                exp, place, {"config": dump(exp)}, quiet=quiet, callbacks=callbacks
             )
         except BaseException:
-            provenance.discard_if_empty(folder)
+            provenance.discard_if_empty(place)
             raise
-        provenance.replace_text(folder / CONFIG, dump(exp))
-        provenance.write_provenance(folder, seed=exp.experiment.seed)
-        trainer.meta["provenance"] = portable(folder)
+        provenance.replace_text(place / CONFIG, dump(exp))
+        provenance.write_provenance(place, seed=exp.experiment.seed)
+        trainer.meta["provenance"] = portable(place)
         for text in (*exp.notices, *notices):
             log.warning(text)
         log.info("run folder: %s\n%s", folder, assembly.summary(trainer))
@@ -189,7 +190,7 @@ def continue_(found: Plan, folder: Path, quiet: bool, callbacks: Sequence[Any]) 
 
 def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks: Sequence[Any]) -> Result:
     """Go on in `folder`, which holds the checkpoint: that of the run, or a new one that starts from it."""
-    exp = found.exp
+    exp, place = found.exp, folder.absolute()  # an environment may change the working directory
     ensure_data(exp, quiet)
     provenance.hide(secrets_of(exp))
     with messages(folder, quiet):
@@ -199,15 +200,15 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
         seed_globals(exp.experiment.seed)
         fresh = replace(exp, agent=replace(exp.agent, init_from=None))  # the checkpoint knows better
         trainer, notices = assembly.build_trainer(
-            fresh, folder, {"config": dump(exp), "changes": found.history}, quiet=quiet, callbacks=callbacks
+            fresh, place, {"config": dump(exp), "changes": found.history}, quiet=quiet, callbacks=callbacks
         )
         _restore(trainer, state, found)
-        if (reason := _ending(state, meta, found, folder)) is not None:
+        if (reason := _ending(state, meta, found, place)) is not None:
             trainer.request_stop(reason)
-        found.record(folder)
-        provenance.write_provenance(folder, seed=exp.experiment.seed, more=continued(found, folder))
-        trainer.meta["provenance"] = portable(folder)
-        (folder / RESULT).unlink(missing_ok=True)
+        found.record(place)
+        provenance.write_provenance(place, seed=exp.experiment.seed, more=continued(found, place))
+        trainer.meta["provenance"] = portable(place)
+        (place / RESULT).unlink(missing_ok=True)
         if not meta["exact"]:
             notices.append("this checkpoint came between those due by env steps, and the environment cannot save its "
                            "state, so the run goes on, but not exactly as it would have")  # fmt: skip
@@ -215,13 +216,13 @@ def _continue(found: Plan, folder: Path, started: float, quiet: bool, callbacks:
             log.warning(text)
         for text in found.account():
             log.info(text)
-        place = "with new episodes" if state["sampler"]["env"] is None else "in the middle of its episodes"
+        how = "with new episodes" if state["sampler"]["env"] is None else "in the middle of its episodes"
         log.info(
             "resumed %s at %s %s, %s\n%s",
             folder,
             f"{found.env_steps:,}",
             trainer.counters.units,
-            "on its data" if trainer.counters.unit == "updates" else place,
+            "on its data" if trainer.counters.unit == "updates" else how,
             assembly.summary(trainer),
         )
         return _fit(trainer, exp, folder, started)
@@ -352,10 +353,10 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
             None if interrupted else trainer.last_evaluation,
             trainer.stop_reason,
             trainer.stop_reason in (INTERRUPTED, OUT_OF_TIME),
-            _needs_trust(trainer, exp, folder),
+            _needs_trust(trainer, exp, trainer.run_dir or folder),
             updates=trainer.counters.updates,
             halted=bool(signals),
             data=str(exp.data.get("path")) if exp.data is not None and exp.environment.id is None else None,
         )
-        write_result(folder, result)
+        write_result(trainer.run_dir or folder, result)
         return result

@@ -7,7 +7,9 @@ sees it; weighted returns are of as many steps as the longest episode has.
 from __future__ import annotations
 
 import copy
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -41,7 +43,11 @@ from uniarena.sampling.estimates import Estimate, OnData
 from uniarena.seeding import Streams, preserved_globals
 from uniarena.values.q_model import QModel
 
+log = logging.getLogger("uniarena")
+
 METHODS = ("fqe", "wis")
+SLOW_S = 10.0
+"""Seconds after which an evaluation says how far it is."""
 SAMPLES = 2_000
 """Resamples of an interval."""
 LEAST_EPISODES = 10.0
@@ -271,9 +277,14 @@ def _fqe(look: _Look, cfg: FittedQConfig, outside: float) -> Estimate:
     starts = tree_map(
         lambda leaf: torch.as_tensor(leaf, device=agent.device), data.obs(data.rows.starts[:-1])
     )
-    tenth = max(1, cfg.updates // 10)
+    tenth, began = max(1, cfg.updates // 10), time.monotonic()
     for step in range(1, cfg.updates + 1):
         errors.append(fitted.update(buffer.sample(draws, cfg.batch_size)))
+        if step % tenth == 0 and (took := time.monotonic() - began) >= SLOW_S:
+            left = took / step * (cfg.updates - step)
+            log.info(
+                "fitted-Q evaluation: %s of %s updates, %.0f s left", f"{step:,}", f"{cfg.updates:,}", left
+            )
         if step % tenth == 0 or step == cfg.updates:
             values.append(_of_starts(fitted, starts, look.deterministic))
     last = values[-1]  # [E members, episodes]

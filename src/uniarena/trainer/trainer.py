@@ -65,7 +65,7 @@ class Trainer:
     ) -> None:
         refuse_misfit(agent, env)
         self.agent, self.meta = agent, meta or {}
-        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.run_dir = None if run_dir is None else Path(run_dir).absolute()
         self.streams: Streams = agent.streams
         self.sampler: Sampler = build_sampler(agent, env, sampling or SamplingConfig())
         self.callbacks = events.listening(callbacks)

@@ -18,8 +18,8 @@ class PlotError(Exception):
     """Nothing can be drawn; the message says what to install."""
 
 
-def _figure(width: float, height: float) -> Any:
-    """An empty figure that belongs to no window.
+def require() -> Any:
+    """What draws: matplotlib's figure.
 
     Raises:
         PlotError: matplotlib is missing.
@@ -28,7 +28,12 @@ def _figure(width: float, height: float) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise PlotError('pictures need matplotlib: pip install "uniarena[plot]"') from error
-    return Figure(figsize=(width, height), layout="constrained", dpi=110)
+    return Figure
+
+
+def _figure(width: float, height: float) -> Any:
+    """An empty figure that belongs to no window."""
+    return require()(figsize=(width, height), layout="constrained", dpi=110)
 
 
 def _saved(figure: Any, path: Path) -> Path:
