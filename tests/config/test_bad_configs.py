@@ -167,7 +167,6 @@ CASES = [
         "expected a map with a name and sections, got 'pretrain'",
         "write {name: …}",
     ),
-    ("stages: []", 3, "stages", "there is no stage in the list", "leave stages out"),
     (
         "stages: {warm: {learner: {}}, hot: {}}",
         3,
