@@ -213,6 +213,18 @@ def test_steps_with_nan_are_left_out_where_that_is_asked_for(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.parametrize("lost", [slice(None), 0])
+def test_a_lost_observation_is_no_end_of_an_episode(tmp_path: Path, lost: Any) -> None:
+    """The next observations are whole, so only the row's own is missing, wholly or in one entry."""
+    obs = arrays()["observations"]
+    holed = obs.copy()
+    holed[3, lost] = np.nan
+    path = keyed(tmp_path / "a.npz", **arrays(observations=holed, timeouts=None, next_observations=obs + 2))
+    data = load(DataConfig(path=str(path), nonfinite="drop"))
+    assert data.account.lengths.tolist() == [6, 6] and data.account.returns.tolist() == [6.0, 6.0]
+    assert data.lengths.tolist() == [3, 2, 6] and not any("next row" in what for what in data.account.inferred)
+
+
 @pytest.mark.parametrize("name", ["a.hdf5", "a.tfrecord", "a.array_record"])
 def test_a_package_that_is_missing_is_named_with_its_extra(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,8 @@ USUAL = 95.0
 def breaks(obs: Tree, next_obs: Tree, ends: np.ndarray, spots: int = 0) -> np.ndarray:
     """`[N]` bool: rows, not among `ends`, whose next observation is not the observation of the row after them.
 
+    Entries that are NaN or infinite in either are not compared: a value that was lost is no end of an episode.
+
     Args:
         spots: look at so many parts only, spread over the data; 0: at all of it.
     """
@@ -33,8 +35,8 @@ def breaks(obs: Tree, next_obs: Tree, ends: np.ndarray, spots: int = 0) -> np.nd
             if stop > start:
                 following, given = before.read(start + 1, stop + 1), after.read(start, stop)
                 differs = following.astype(given.dtype, copy=False) != given
-                if given.dtype.kind == "f":
-                    differs &= ~(np.isnan(given) & np.isnan(following))
+                if given.dtype.kind == "f":  # a damaged entry says nothing; the others of its row do
+                    differs &= np.isfinite(given) & np.isfinite(following)
                 found[start:stop] |= differs.any(axis=tuple(range(1, differs.ndim)))
     return found & ~ends
 
