@@ -222,7 +222,9 @@ def test_a_lost_observation_is_no_end_of_an_episode(tmp_path: Path, lost: Any) -
     path = keyed(tmp_path / "a.npz", **arrays(observations=holed, timeouts=None, next_observations=obs + 2))
     data = load(DataConfig(path=str(path), nonfinite="drop"))
     assert data.account.lengths.tolist() == [6, 6] and data.account.returns.tolist() == [6.0, 6.0]
-    assert data.lengths.tolist() == [3, 2, 6] and not any("next row" in what for what in data.account.inferred)
+    assert data.lengths.tolist() == [3, 2, 6] and not any(
+        "next row" in what for what in data.account.inferred
+    )
 
 
 @pytest.mark.parametrize("name", ["a.hdf5", "a.tfrecord", "a.array_record"])
@@ -299,6 +301,91 @@ def test_minari_with_parts_that_do_not_fit(minari_folder: Path) -> None:
         load(minari_folder)
 
 
+def put(group: Any, name: str, value: Any) -> None:
+    """Write one part of an episode anew; a dict is a group of parts."""
+    del group[name]
+    if not isinstance(value, dict):
+        group[name] = value
+        return
+    inner = group.create_group(name)
+    for key, array in value.items():
+        inner[key] = array
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("part", "change", "said"),
+    [
+        (
+            "observations",
+            lambda rows: rows[:, :1],
+            r"/observations: has rows of shape \(1,\); those of .*episode_0",
+        ),
+        ("actions", lambda rows: rows[:, :1], r"/actions: has rows of shape \(1,\); those of .*episode_0"),
+        (
+            "observations",
+            lambda rows: {"a": rows},
+            "/observations: has the parts a; .*episode_0.* has one array",
+        ),
+        ("observations", lambda rows: {}, "/observations: is a group without parts"),
+        ("actions", lambda rows: {"_index_1": rows}, "/actions: has the parts _index_1; expected _index_0"),
+        ("actions", lambda rows: np.full(len(rows), b"a"), "/actions: holds .* where numbers belong"),
+        ("rewards", lambda rows: {"a": rows}, "/rewards: is a group of parts; expected one number a step"),
+        ("terminations", lambda rows: {"a": rows}, "/terminations: is a group of parts"),
+    ],
+)
+def test_an_episode_of_minari_that_is_unlike_the_others(
+    minari_folder: Path, part: str, change: Any, said: str
+) -> None:
+    import h5py
+
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        group = file["episode_1"]
+        put(group, part, change(group[part][()]))
+    with pytest.raises(DataError, match=f"episode_1{said}"):
+        load(minari_folder)
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"a": 1}, "episode_1/observations: has the parts a; .*episode_0/observations has the parts a, b"),
+        ({"a": 1, "b": 1, "c": 1}, "episode_1/observations: has the parts a, b, c; .* has the parts a, b"),
+        (
+            {"a": 1, "b": 2},
+            r"episode_1/observations/b: has rows of shape \(2,\); those of .*episode_0/.*b are",
+        ),
+    ],
+)
+def test_parts_that_only_some_episodes_of_minari_have(
+    minari_folder: Path, parts: dict[str, int], said: str
+) -> None:
+    import h5py
+
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        for name in file:
+            mine = parts if name == "episode_1" else {"a": 1, "b": 1}
+            count = len(file[name]["rewards"]) + 1
+            put(file[name], "observations", {key: np.zeros((count, size)) for key, size in mine.items()})
+    described(minari_folder, {"observation_space": None})
+    with pytest.raises(DataError, match=said):
+        load(minari_folder)
+
+
+@OFFLINE
+def test_a_part_that_minari_calls_otherwise(minari_folder: Path) -> None:
+    import h5py
+
+    with h5py.File(minari_folder / "data" / "main_data.hdf5", "a") as file:
+        file["episode_1"].move("terminations", "terminateds")
+    with pytest.raises(
+        DataError, match="nothing here is called terminations, which every episode of"
+    ) as error:
+        load(minari_folder)
+    assert "keys" not in error.value.hint and "'terminateds' seems to be it" in error.value.hint
+
+
 @OFFLINE
 def test_minari_with_a_flag_within_an_episode(minari_folder: Path) -> None:
     import h5py
@@ -317,13 +404,49 @@ def test_minari_with_a_flag_within_an_episode(minari_folder: Path) -> None:
         ({"data_format": "arrow"}, "stored as arrow"),
         ({"observation_space": json.dumps({"type": "Text"})}, "Text spaces are not supported"),
         ({"action_space": "{"}, "cannot be read"),
+        ({"action_space": "[" * 9999 + "]" * 9999}, "is JSON with more than 64 lists and objects within"),
+        ({"action_space": "[" * 300 + "]" * 300}, "is JSON with more than 64 lists and objects within"),
+        ({"action_space": "[]"}, "its action_space cannot be read"),
+        ({"action_space": {"type": "Box"}}, "its action_space cannot be read: 'shape' is missing"),
+        ({"action_space": {"type": "Discrete", "n": -1}}, "its action_space cannot be read"),
+        (
+            {"action_space": {"type": "Box", "shape": [2**40, 2**40], "dtype": "int8", "low": 0, "high": 1}},
+            "has more than 268,435,456 numbers",
+        ),
+        ({"total_steps": "abc"}, "total_steps is 'abc', and a count belongs there"),
+        ({"total_steps": [3]}, r"total_steps is \[3\], and a count belongs there"),
+        ({"total_episodes": "nan"}, "total_episodes is 'nan', and a count belongs there"),
+        ({"total_episodes": 5}, "says 5 episodes, and main_data.hdf5 holds 3: 2 are missing"),
     ],
 )
-def test_minari_with_metadata_that_cannot_be(minari_folder: Path, change: dict[str, str], said: str) -> None:
-    path = minari_folder / "data" / "metadata.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(DataError, match=said):
+def test_minari_with_metadata_that_cannot_be(minari_folder: Path, change: dict[str, Any], said: str) -> None:
+    described(minari_folder, change)
+    with pytest.raises(DataError, match=said) as error:
         load(minari_folder)
+    assert "metadata.json" in str(error.value) or "data_format" in change
+
+
+@OFFLINE
+@pytest.mark.parametrize("text", ["null", "[]", "{", "\xff", '{"a":' * 999 + "1" + "}" * 999])
+def test_metadata_of_minari_that_is_no_object(minari_folder: Path, text: str) -> None:
+    (minari_folder / "data" / "metadata.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"metadata\.json: (is|cannot be read as) (no )?JSON"):
+        load(minari_folder)
+
+
+@OFFLINE
+def test_what_more_minari_holds_than_is_said_is_noted(minari_folder: Path) -> None:
+    described(minari_folder, {"total_episodes": 2, "total_steps": "1", "env_spec": "[1]"})
+    data = load(minari_folder)
+    assert data.episodes == 3 and data.source.env == {}
+    assert any("says 2 episodes; the file holds 3" in note for note in data.account.notes)
+    assert any("says 1 steps; the file holds" in note for note in data.account.notes)
+
+
+def described(folder: Path, change: dict[str, Any]) -> None:
+    """Change entries of a Minari dataset's metadata."""
+    path = folder / "data" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
 
 @OFFLINE

@@ -235,9 +235,19 @@ class Store:
         if expected and not keeping.fits(expected):
             self._spill()
 
-    def append(self, rows: np.ndarray) -> None:
-        """Add rows `[M, *row_shape]`."""
-        rows = np.ascontiguousarray(rows, self._dtype)
+    def append(self, rows: np.ndarray, where: str = "") -> None:
+        """Add rows `[M, *row_shape]`; `where` they are from, for the error.
+
+        Raises:
+            DataError: rows of another shape, or with values that the dtype does not have.
+        """
+        if rows.shape[1:] != self._row_shape:
+            raise DataError(
+                f"has rows of shape {rows.shape[1:]}, and those before are of {self._row_shape}",
+                where,
+                "write the data again, with rows of one shape",
+            )
+        rows = np.ascontiguousarray(exact(rows, self._dtype, where))
         self._rows += len(rows)
         if self._file is None and not self._reserved and not self._keeping.fits(rows.nbytes):
             self._spill()
@@ -269,9 +279,68 @@ def _kept(column: ArrayColumn, keeping: Keeping) -> ArrayColumn:
     return column
 
 
-def joined(trees: Sequence[Tree]) -> Tree:
-    """Trees of columns as one, each leaf the columns one after the other."""
-    return tree_map(lambda *parts: PartsColumn(parts), *trees)
+def exact(values: np.ndarray, wanted: np.dtype[Any], where: str) -> np.ndarray:
+    """Values in another dtype; only floats may lose something, to smaller floats.
+
+    Raises:
+        DataError: a value that the dtype does not have.
+    """
+    if values.dtype == wanted or (values.dtype.kind == wanted.kind == "f"):
+        return values.astype(wanted, copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):  # what does not fit differs when it is cast back
+        cast = values.astype(wanted)
+        odd = cast.astype(values.dtype) != values
+    if wanted.kind in "iu" and values.dtype.kind in "iu":  # wrapped around, a value would come back the same
+        odd |= (values < np.iinfo(wanted).min) | (values > np.iinfo(wanted).max)
+    if odd.any():
+        raise DataError(
+            f"holds {values[odd].flat[0]}, which is no {wanted}", where, "check the dtype of the data"
+        )
+    return cast
+
+
+def joined(trees: Sequence[Tree], places: Sequence[str]) -> Tree:
+    """Trees of columns as one, each leaf the columns one after the other.
+
+    Args:
+        trees: of the same parts.
+        places: where each is from, for the error.
+
+    Raises:
+        DataError: one has other parts than the first, or rows of another shape.
+    """
+    first = trees[0]
+    for tree, place in zip(trees, places, strict=True):
+        if _parts(tree) != _parts(first):
+            raise DataError(
+                f"has {_parts(tree)}; {places[0]} has {_parts(first)}",
+                place,
+                "write the data again, with the same parts in every episode",
+            )
+    if isinstance(first, dict):
+        return {
+            key: joined([tree[key] for tree in trees], [f"{place}/{key}" for place in places])
+            for key in first
+        }
+    if isinstance(first, tuple):
+        return tuple(
+            joined([tree[k] for tree in trees], [f"{place}/_index_{k}" for place in places])
+            for k in range(len(first))
+        )
+    for column, place in zip(trees, places, strict=True):
+        if column.row_shape != first.row_shape:
+            raise DataError(
+                f"has rows of shape {column.row_shape}; those of {places[0]} are of {first.row_shape}",
+                place,
+                "write the data again, with rows of one shape in every episode",
+            )
+    return PartsColumn(trees)
+
+
+def _parts(tree: Tree) -> str:
+    if isinstance(tree, dict):
+        return f"the parts {', '.join(sorted(map(str, tree)))}"
+    return f"{len(tree)} parts" if isinstance(tree, tuple) else "one array"
 
 
 def nbytes(tree: Tree) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Iterable
@@ -20,8 +21,19 @@ from gymnasium import Space, spaces
 from uniarena.batch import Tree
 from uniarena.data import hdf5
 from uniarena.data.columns import Column, SourceColumn, joined
-from uniarena.data.errors import DataError, missing
-from uniarena.data.source import Source, booleans, readable, rewards
+from uniarena.data.errors import DataError
+from uniarena.data.source import (
+    Source,
+    absent,
+    booleans,
+    count,
+    json_object,
+    numeric,
+    parsed,
+    readable,
+    rewards,
+    spaces_of,
+)
 from uniarena.envs.spaces import LARGEST, keep_order
 
 METADATA, MAIN = "metadata.json", "main_data.hdf5"
@@ -55,7 +67,7 @@ def read(path: Path) -> Source:
         DataError: damaged, not HDF5 inside, or with episodes whose parts do not fit together.
     """
     folder = folder_of(path)
-    metadata = _metadata(folder / METADATA)
+    metadata = json_object(folder / METADATA)
     main = folder / MAIN
     if (kind := metadata.get("data_format", "hdf5")) != "hdf5":
         raise DataError(
@@ -75,21 +87,21 @@ def read(path: Path) -> Source:
     for name, group in groups:
         where = f"{main} {name}"
         _check_parts(group, where)
-        found.append([rewards(group["rewards"], f"{where}/rewards")])
-        found[-1] += [booleans(group[part], f"{where}/{part}") for part in _PARTS[3:]]
-        obs.append(_opened(group["observations"], observed, coded, notes))
-        action.append(_opened(group["actions"], acted, coded, notes))
+        found.append([rewards(_one(group, "rewards", where), f"{where}/rewards")])
+        found[-1] += [booleans(_one(group, part, where), f"{where}/{part}") for part in _PARTS[3:]]
+        obs.append(_opened(group["observations"], observed, coded, notes, f"{where}/observations"))
+        action.append(_opened(group["actions"], acted, coded, notes, f"{where}/actions"))
         _check_lengths(obs[-1], action[-1], found[-1], where)
     lengths = np.array([len(each[0]) for each in found])
     reward, terminated, truncated = (np.concatenate([each[k] for each in found]) for k in range(3))
-    if (said := metadata.get("total_steps")) is not None and int(said) != lengths.sum():
-        notes.append(f"metadata.json says {int(said):,} steps; the file holds {lengths.sum():,}.")
+    _check_counts(metadata, folder, lengths, notes)
+    places = [f"{main} {name}" for name, _ in groups]
     return Source(
         "minari",
         path,
         [folder / METADATA, main],
-        joined(obs),
-        joined(action),
+        joined(obs, [f"{place}/observations" for place in places]),
+        joined(action, [f"{place}/actions" for place in places]),
         reward,
         terminated,
         truncated,
@@ -108,16 +120,6 @@ def read(path: Path) -> Source:
     )
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read as JSON: {error}", path) from error
-    if not isinstance(metadata, dict):
-        raise DataError("is no JSON object", path)
-    return metadata
-
-
 def _episodes(tree: dict[str, Any], main: Path) -> list[tuple[str, dict[str, Any]]]:
     """Groups of episodes in the order of their numbers."""
     found = []
@@ -126,15 +128,45 @@ def _episodes(tree: dict[str, Any], main: Path) -> list[tuple[str, dict[str, Any
         if match and isinstance(group, dict):
             found.append((int(match[1]), name, group))
     if tree and not found:
-        raise missing("episode", list(tree), ("episode_0",), main)
+        raise absent("episode_0", list(tree), main, "a dataset of Minari")
     return [(name, group) for _, name, group in sorted(found, key=lambda each: each[0])]
 
 
 def _check_parts(group: dict[str, Any], where: str) -> None:
     for part in _PARTS:
         if part not in group:
-            raise missing(part, list(group), (part,), where, _PARTS)
+            raise absent(part, list(group), where, "every episode of Minari", _PARTS)
         readable(group[part])
+
+
+def _one(group: dict[str, Any], part: str, where: str) -> Column:
+    if not isinstance(group[part], Column):
+        raise DataError(
+            "is a group of parts; expected one number a step",
+            f"{where}/{part}",
+            "write it as one array",
+        )
+    return group[part]
+
+
+def _check_counts(metadata: dict[str, Any], folder: Path, lengths: np.ndarray, notes: list[str]) -> None:
+    """Compare what is there with what the metadata say: episodes that are missing are an error."""
+    where = folder / METADATA
+    for name, what, there in (
+        ("total_episodes", "episodes", len(lengths)),
+        ("total_steps", "steps", int(lengths.sum())),
+    ):
+        if metadata.get(name) is None:
+            continue
+        said = count(metadata[name], name, where)
+        if what == "episodes" and there < said:
+            raise DataError(
+                f"{METADATA} says {said:,} episodes, and {MAIN} holds {there:,}: {said - there:,} are missing",
+                folder,
+                f"fetch or copy the dataset again; if these are all, write {name}: {there} in {METADATA}",
+            )
+        if said != there:
+            notes.append(f"{METADATA} says {said:,} {what}; the file holds {there:,}.")
 
 
 def _check_lengths(obs: Tree, action: Tree, found: list[np.ndarray], where: str) -> None:
@@ -142,7 +174,10 @@ def _check_lengths(obs: Tree, action: Tree, found: list[np.ndarray], where: str)
     columns = [("observations", obs, steps + 1), ("actions", action, steps)]
     columns += [(name, array, steps) for name, array in zip(_PARTS[3:], found[1:], strict=True)]
     for name, tree, expected in columns:
-        for leaf in _leaves(tree):
+        leaves = list(_leaves(tree))
+        if not leaves:
+            raise DataError("is a group without parts", f"{where}/{name}", "write the data again")
+        for leaf in leaves:
             if len(leaf) != expected:
                 raise DataError(
                     f"the steps are misaligned: {name} has {len(leaf)} rows and rewards {steps}, so {expected} were "
@@ -160,18 +195,31 @@ def _leaves(tree: Tree) -> Iterable[Any]:
         yield tree
 
 
-def _opened(part: Any, space: Space[Any] | None, coded: bool, notes: list[str]) -> Tree:
+def _opened(part: Any, space: Space[Any] | None, coded: bool, notes: list[str], where: str) -> Tree:
     """Columns of one episode: tuples put back, pictures decoded."""
     if isinstance(part, dict):
         if part and all(re.fullmatch(r"_index_\d+", name) for name in part):
-            inner = space.spaces if isinstance(space, spaces.Tuple) else [None] * len(part)
-            return tuple(_opened(part[f"_index_{k}"], inner[k], coded, notes) for k in range(len(part)))
+            inner = dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else {}
+            names = [f"_index_{k}" for k in range(len(part))]
+            if set(names) != set(part):
+                raise DataError(
+                    f"has the parts {', '.join(sorted(part))}; expected {', '.join(names)}",
+                    where,
+                    "write the data again",
+                )
+            return tuple(
+                _opened(part[name], inner.get(k), coded, notes, f"{where}/{name}")
+                for k, name in enumerate(names)
+            )
         known = space.spaces if isinstance(space, spaces.Dict) else {}
-        return {name: _opened(child, known.get(name), coded, notes) for name, child in part.items()}
+        return {
+            name: _opened(child, known.get(name), coded, notes, f"{where}/{name}")
+            for name, child in part.items()
+        }
     if coded and _is_image(space):
         notes.append("Pictures are stored as JPEG, which does not keep every value.")
         return _pictures(part, tuple(space.shape or ()) if space is not None else ())
-    return part
+    return numeric(part, where)
 
 
 def _is_image(space: Space[Any] | None) -> bool:
@@ -204,20 +252,22 @@ def _pictures(column: Column, shape: tuple[int, ...]) -> Column:
 def _env(metadata: dict[str, Any]) -> dict[str, Any]:
     """Id and arguments of the environment; nothing else of its spec is looked at, since it may name code to run."""
     try:
-        spec = json.loads(metadata.get("env_spec") or "{}")
-        return {"id": str(spec["id"]), "kwargs": spec.get("kwargs") or {}}
-    except (ValueError, TypeError, KeyError):
+        spec = parsed(metadata.get("env_spec") or "{}", METADATA)
+    except (DataError, TypeError):
         return {}
+    if not isinstance(spec, dict) or "id" not in spec:
+        return {}
+    kwargs = spec.get("kwargs")
+    return {"id": str(spec["id"]), "kwargs": kwargs if isinstance(kwargs, dict) else {}}
 
 
 def _space(metadata: dict[str, Any], name: str, folder: Path) -> Space[Any] | None:
     if not metadata.get(name):
         return None
-    try:
+    where = f"{folder / METADATA} {name}"
+    with spaces_of(name, folder / METADATA):
         data = metadata[name]
-        return space_from(json.loads(data) if isinstance(data, str) else data)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"its {name} cannot be read: {error}", folder / METADATA) from error
+        return space_from(parsed(data, where) if isinstance(data, str) else data)
 
 
 def space_from(data: dict[str, Any]) -> Space[Any]:
@@ -229,7 +279,7 @@ def space_from(data: dict[str, Any]) -> Space[Any]:
     match data["type"]:
         case "Box":
             shape, dtype = tuple(data["shape"]), np.dtype(data["dtype"])
-            if np.prod(shape, dtype=np.int64) > LARGEST:
+            if math.prod(shape) > LARGEST:
                 raise ValueError(f"a Box of shape {shape} has more than {LARGEST:,} numbers")
             low, high = (np.broadcast_to(np.array(data[k]).astype(dtype), shape) for k in ("low", "high"))
             return spaces.Box(low, high, shape, dtype.type)

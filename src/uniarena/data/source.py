@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,12 @@ import numpy as np
 from gymnasium import Space
 
 from uniarena.batch import Tree, tree_paths
+from uniarena.config.errors import closest, listed
 from uniarena.data.columns import Column, DerivedColumn, OddColumn
 from uniarena.data.errors import DataError
+
+DEEPEST = 64
+"""Lists and objects within each other in a JSON text; no space or feature that an episode has lies deeper."""
 
 
 @dataclass
@@ -92,6 +98,108 @@ class Source:
                 f"the episodes are said to have {int(self.lengths.sum()):,} steps, and there are {steps:,} rewards",
                 self.path,
             )
+
+
+def parsed(text: str, where: str | Path) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        DataError: it is none, or nested so deep that walking through it could exhaust the stack.
+    """
+    deep = f"is JSON with more than {DEEPEST} lists and objects within each other"
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise DataError(deep, where, "write it again") from error
+    except ValueError as error:
+        raise DataError(f"cannot be read as JSON: {error}", where, "fetch or copy it again") from error
+    level = [found]
+    for _ in range(DEEPEST + 1):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+    if level:
+        raise DataError(deep, where, "write it again")
+    return found
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object of a file.
+
+    Raises:
+        DataError: it cannot be read, or holds no object.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read as JSON: {error}", path, "fetch or copy it again") from error
+    found = parsed(text, path)
+    if not isinstance(found, dict):
+        raise DataError(
+            f"is no JSON object; it holds {json.dumps(found)[:60]}", path, "fetch or copy it again"
+        )
+    return found
+
+
+def count(value: Any, name: str, where: str | Path) -> int:
+    """A count that a file states, as a number or in digits.
+
+    Raises:
+        DataError: it is none.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if (
+        whole
+        or (isinstance(value, float) and value.is_integer())
+        or (isinstance(value, str) and _digits(value))
+    ):
+        return int(value)
+    raise DataError(
+        f"{name} is {value!r}, and a count belongs there", where, f"correct {name}, or leave it out"
+    )
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
+
+
+@contextmanager
+def spaces_of(name: str, where: str | Path) -> Iterator[None]:
+    """Whatever building a space from a file's JSON raises, as a `DataError`; `name`: of the entry."""
+    try:
+        yield
+    except DataError:
+        raise
+    except KeyError as error:
+        raise DataError(f"its {name} cannot be read: {error} is missing", where, "write it again") from error
+    except (
+        *(ArithmeticError, AssertionError, AttributeError, IndexError, MemoryError),
+        *(RecursionError, TypeError, ValueError),
+    ) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"its {name} cannot be read: {text}", where, "write it again") from error
+
+
+def absent(
+    name: str, found: Collection[str], where: str | Path, whole: str, taken: Collection[str] = ()
+) -> DataError:
+    """The error of a part that a format with names of its own always has.
+
+    Args:
+        name: of the part.
+        found: what is there; `taken`: those of it that are another part.
+        whole: what has such a part, as in `every episode of Minari`.
+    """
+    near = closest(name, [each for each in found if each not in taken])
+    guess = f"; {near!r} seems to be it" if near else ""
+    return DataError(
+        f"nothing here is called {name}, which {whole} has; there is {listed(found) or 'nothing'}",
+        where,
+        f"write the data again, under that name{guess}",
+    )
 
 
 def readable(tree: Tree) -> None:
