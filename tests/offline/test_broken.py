@@ -495,7 +495,19 @@ def episode(count: int = 4, **other: Any) -> bytes:
         ({"observation": np.ones(6)}, "misaligned: observation has 6 numbers"),
         ({"observation": [b"a"] * 4}, "strings where numbers or pictures belong"),
         ({"action": None}, "called action"),
-        ({"is_terminal": None}, "is_terminal"),
+        ({"is_terminal": None}, "called is_terminal, which every step of RLDS has"),
+        ({"is_terminal": np.array([0, 0, 0, 2])}, "is_terminal holds 2 where flags belong"),
+        ({"reward": [b"a"] * 4}, "reward: holds strings where numbers or pictures belong"),
+        ({"reward": None, "rewards": np.ones(4)}, "called reward, which every step of RLDS has"),
+        ({"observation": np.ones(8)}, r"observation: has rows of shape \(2,\), and those before are of \(\)"),
+        (
+            {"observation": None, "observation/a": np.ones(4)},
+            "has the parts action, observation/a; the records",
+        ),
+        (
+            {"observation/a": np.ones(4)},
+            "has the parts action, observation, observation/a; the records before",
+        ),
     ],
 )
 def test_episodes_that_contradict_themselves(tmp_path: Path, other: dict[str, Any], said: str) -> None:
@@ -503,6 +515,207 @@ def test_episodes_that_contradict_themselves(tmp_path: Path, other: dict[str, An
     with pytest.raises(DataError, match=said) as error:
         load(tmp_path / "a.tfrecord")
     assert "record 1" in str(error.value)
+
+
+@OFFLINE
+def test_what_is_advised_for_a_part_that_is_missing_can_be_done(tmp_path: Path) -> None:
+    records.write_tf_records(
+        tmp_path / "a.tfrecord", [episode(is_terminal=None, is_terminals=np.zeros(4, bool))]
+    )
+    with pytest.raises(DataError) as error:
+        load(tmp_path / "a.tfrecord")
+    assert error.value.hint == "write the data again, under that name; 'is_terminals' seems to be it"
+
+
+def stepwise(tmp_path: Path, episodes: list[bytes], **dtypes: Any) -> Path:
+    """A folder of RLDS whose features.json gives parts of a step these entries; none where there are none."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    records.write_tf_records(folder / "toy-train.tfrecord-00000-of-00001", episodes)
+    parts = {
+        name: {"tensor": {"shape": {}, "dtype": each}} if isinstance(each, str) else each
+        for name, each in dtypes.items()
+    }
+    steps = {"sequence": {"feature": {"featuresDict": {"features": parts}}}}
+    if dtypes:
+        (folder / "features.json").write_text(json.dumps({"featuresDict": {"features": {"steps": steps}}}))
+    return folder
+
+
+HALVES = np.arange(4) + np.float32(0.5)
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("other", "dtypes", "said"),
+    [
+        ({"action": np.arange(256, 260)}, {"action": "uint8"}, "action: holds 256, which is no uint8"),
+        ({"action": -np.arange(4)}, {"action": "uint8"}, "action: holds -1, which is no uint8"),
+        ({"action": HALVES}, {"action": "int64"}, r"action: holds 0\.5, which is no int64"),
+        ({"action": np.full(4, 2.0**63)}, {"action": "int64"}, "which is no int64"),
+        ({"action": np.arange(4)}, {"action": "bool"}, "action: holds 2, which is no bool"),
+        ({"observation": HALVES}, {"observation": "int32"}, r"observation: holds 0\.5, which is no int32"),
+        ({"observation": np.arange(4) + 2**24}, {"observation": "float32"}, "16777217, which is no float32"),
+        ({"reward": HALVES}, {"reward": "int32"}, r"reward: holds 0\.5, which is no int32"),
+        ({"action": HALVES}, {}, r"action: holds 0\.5, which is no int64"),
+        ({"observation": HALVES}, {"observation": "string"}, "holds numbers, and features.json says strings"),
+    ],
+)
+def test_values_of_rlds_that_another_dtype_lacks(
+    tmp_path: Path, other: dict[str, Any], dtypes: dict[str, str], said: str
+) -> None:
+    folder = stepwise(
+        tmp_path, [episode(action=np.arange(4) % 2), episode(**other)][bool(dtypes) :], **dtypes
+    )
+    with pytest.raises(DataError, match=said) as error:
+        load(folder)
+    assert "record" in error.value.where
+
+
+@OFFLINE
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_floats_of_rlds_are_read_as_the_record_has_them(tmp_path: Path, dtype: str) -> None:
+    data = load(stepwise(tmp_path, [episode(observation=HALVES + 10**5)], observation=dtype))
+    assert data.obs(np.arange(3)).tolist() == [100000.5, 100001.5, 100002.5]
+
+
+@OFFLINE
+def test_what_the_last_step_of_rlds_holds_means_nothing(tmp_path: Path) -> None:
+    data = load(stepwise(tmp_path, [episode(action=np.array([0, 1, 1, 999]))], action="uint8"))
+    assert data.action(np.arange(3)).tolist() == [0, 1, 1]
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("feature", "said"),
+    [
+        ("float8_e9", r"toy/features.json observation: has the dtype 'float8_e9'"),
+        ("i4,f4", "has the dtype 'i4,f4', as which numbers cannot be read"),
+        ({"tensor": {"dtype": 3}}, "has the dtype 3, as which"),
+        ({"tensor": "x"}, "tensor of observation is 'x'; expected a JSON object"),
+        (
+            {"tensor": {"shape": {"dimensions": ["x"]}}},
+            "a dimension of observation is 'x', and a count belongs",
+        ),
+        ({"tensor": {"shape": {"dimensions": "3"}}}, "dimensions of observation are '3'; expected a list"),
+        ({"tensor": {"shape": {"dimensions": ["-1"]}, "dtype": "int8"}}, "-1 differs from step to step"),
+        ({"tensor": {"shape": {"dimensions": ["9" * 19, "9" * 19]}, "dtype": "int8"}}, "do not make"),
+        ({"image": {"dtype": "float32"}}, "'float32', as which pictures cannot be read"),
+        ({"featuresDict": []}, r"featuresDict of observation is \[\]; expected a JSON object"),
+        ({"featuresDict": {"features": None}}, "features of observation is None; expected a JSON object"),
+        (None, "observation is None; expected a JSON object"),
+    ],
+)
+def test_features_of_rlds_that_cannot_be(tmp_path: Path, feature: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        load(stepwise(tmp_path, [episode()], observation=feature))
+
+
+@OFFLINE
+def test_a_feature_that_is_not_needed_does_no_harm(tmp_path: Path) -> None:
+    assert len(load(stepwise(tmp_path, [episode()], embedding="float8_e9"))) == 3
+
+
+@OFFLINE
+@pytest.mark.parametrize("name", ["features.json", "dataset_info.json", "uniarena.json"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("null", "is no JSON object; it holds null"),
+        ("{", "cannot be read as JSON"),
+        ('{"a":' * 9999 + "1" + "}" * 9999, "is JSON with more than 64 lists and objects within each other"),
+        ('{"a":' * 99 + "1" + "}" * 99, "is JSON with more than 64 lists and objects within each other"),
+    ],
+)
+def test_files_beside_the_records_that_are_no_objects(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    folder = stepwise(tmp_path, [episode()])
+    (folder / name).write_text(text)
+    with pytest.raises(DataError, match=f"{name}: {said}"):
+        load(folder)
+
+
+@OFFLINE
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("features.json", {"featuresDict": []}, r"featuresDict is \[\]; expected a JSON object"),
+        ("features.json", {"featuresDict": None}, "featuresDict is None; expected a JSON object"),
+        ("features.json", {"featuresDict": {"features": {"steps": 1}}}, "features.steps is 1; expected"),
+        ("dataset_info.json", {"splits": {}}, "splits is no list of objects"),
+        ("dataset_info.json", {"splits": [{"shardLengths": "3"}]}, "shardLengths is '3'; expected a list"),
+        (
+            "dataset_info.json",
+            {"splits": [{"shardLengths": ["x"]}]},
+            "an entry of shardLengths is 'x', and a count",
+        ),
+        ("uniarena.json", {"origin": [1]}, r"its origin is \[1\]; expected a JSON object"),
+        ("uniarena.json", {"env": "x"}, "its env is 'x'; expected a JSON object"),
+        (
+            "uniarena.json",
+            {"observation_space": {"type": "x"}},
+            "its observation_space cannot be read: unknown",
+        ),
+        (
+            "uniarena.json",
+            {"observation_space": {}},
+            "its observation_space cannot be read: 'type' is missing",
+        ),
+        ("uniarena.json", {"observation_space": None}, "its observation_space cannot be read"),
+        ("uniarena.json", {"action_space": {"type": "x"}}, "'observation_space' is missing"),
+        (
+            "uniarena.json",
+            {"observation_space": {"type": "Discrete", "n": -1, "start": 0, "dtype": "int64"}},
+            "its observation_space cannot be read",
+        ),
+    ],
+)
+def test_files_beside_the_records_that_say_what_cannot_be(
+    tmp_path: Path, name: str, content: Any, said: str
+) -> None:
+    folder = stepwise(tmp_path, [episode()])
+    (folder / name).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=said) as error:
+        load(folder)
+    assert name in error.value.where
+
+
+@OFFLINE
+@pytest.mark.parametrize("whole", [True, False])
+def test_records_that_are_fewer_than_is_said(tmp_path: Path, whole: bool) -> None:
+    """A TFRecord file that is cut between two records is a shorter one, which only the other file tells."""
+    folder = stepwise(tmp_path, [episode(), episode(), episode()])
+    [file] = folder.glob("*.tfrecord*")
+    split = {"name": "train", "shardLengths": ["3"]}
+    (folder / "dataset_info.json").write_text(json.dumps({"splits": [split]}))
+    assert load(folder if whole else file).episodes == 3
+    file.write_bytes(file.read_bytes()[: len(file.read_bytes()) // 3])
+    with pytest.raises(
+        DataError, match=r"holds 1 records, and dataset_info\.json says 3: 2 episodes are missing"
+    ):
+        load(folder if whole else file)
+
+
+@OFFLINE
+def test_records_are_counted_by_split_and_file(tmp_path: Path) -> None:
+    folder = stepwise(tmp_path, [episode(), episode()])
+    file = folder / "toy-train.tfrecord-00000-of-00001"
+
+    def info(*splits: tuple[str, list[str]]) -> list[str]:
+        text = json.dumps({"splits": [{"name": name, "shardLengths": lengths} for name, lengths in splits]})
+        (folder / "dataset_info.json").write_text(text)
+        return load(folder).account.notes
+
+    assert any("says 1 records of toy-train" in note for note in info(("train", ["1"])))
+    assert any(
+        "no files of the split test, of which" in note for note in info(("train", ["2"]), ("test", ["4"]))
+    )
+    assert not any("records" in note for note in info(("train", ["2"]), ("test", [])))
+    file.rename(folder / "other.tfrecord")  # by another name than TFDS gives, only all of them can be counted
+    assert not any("records" in note for note in info(("train", ["1"]), ("test", ["1"])))
+    with pytest.raises(DataError, match=r"holds 2 records, and dataset_info\.json says 5"):
+        info(("train", ["3"]), ("test", ["2"]))
 
 
 @OFFLINE
@@ -553,9 +766,11 @@ def test_gzipped_records(tmp_path: Path) -> None:
     records.write_tf_records(path, [episode()])
     (tmp_path / "b.tfrecord.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert len(load(tmp_path / "b.tfrecord.gz")) == 3
-    path.write_bytes(gzip.compress(path.read_bytes())[:-12])
-    with pytest.raises(DataError, match="cut short"):
-        load(path)
+    packed = gzip.compress(path.read_bytes())
+    for damaged in (packed[:-12], packed[:20] + bytes(each ^ 255 for each in packed[20:30]) + packed[30:]):
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match="cut short"):
+            load(path)
 
 
 def test_both_flags_on_one_row_are_kept_and_told(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def _pictures(column: Column, shape: tuple[int, ...]) -> Column:
             return (
                 np.stack(images).reshape(len(images), *shape) if images else np.empty((0, *shape), np.uint8)
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise DataError(
                 f"a picture is damaged, or of another size than the space says: {error}"
             ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -51,7 +52,7 @@ def tf_records(path: Path) -> Iterator[bytes]:
     try:
         with gzip.open(path) if zipped else path.open("rb") as file:
             yield from _framed(file, path)
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"is cut short or damaged ({error})", path, "fetch or copy it again") from error
 
 

@@ -12,33 +12,26 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import Space
 
-from uniarena.batch import Tree, tree_paths
+from uniarena.batch import tree_paths
 from uniarena.config.errors import listed
 from uniarena.data import records
-from uniarena.data.columns import Keeping, Store
-from uniarena.data.errors import DataError, missing
-from uniarena.data.source import Source, nested
-from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json
+from uniarena.data.columns import Keeping, Store, exact
+from uniarena.data.errors import DataError
+from uniarena.data.features import FEATURES, Feature, described, read_features
+from uniarena.data.shards import SHARD, check_counts
+from uniarena.data.source import Source, absent, json_object, nested, spaces_of
+from uniarena.envs.spaces import space_from_json, space_to_json
 
-FEATURES, INFO = "features.json", "dataset_info.json"
+INFO = "dataset_info.json"
 OWN = "uniarena.json"
 """File beside those of TFDS in which we keep what it has no place for: spaces and origin."""
 STEPS = "steps/"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-_SHARD = re.compile(r"-(\d+)-of-(\d+)$")
-
-
-class Feature(NamedTuple):
-    """Shape and dtype of one leaf of a step, and whether it is an encoded picture."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    picture: bool = False
 
 
 def files_of(path: Path) -> list[Path]:
@@ -54,7 +47,7 @@ def files_of(path: Path) -> list[Path]:
         raise DataError("holds no .tfrecord or .array_record files", path, "name the folder that holds them")
     splits: dict[str, set[int]] = {}
     for each in found:
-        if shard := _SHARD.search(each.name):
+        if shard := SHARD.search(each.name):
             splits.setdefault(f"{each.name[: shard.start()]}/{shard[2]}", set()).add(int(shard[1]))
     for name, numbers in splits.items():
         count = int(name.rpartition("/")[2])
@@ -81,42 +74,54 @@ def read(path: Path, keeping: Keeping) -> Source:
     """A folder of RLDS episodes, or one file of them.
 
     Raises:
-        DataError: damaged files, missing parts, or episodes whose flags contradict each other.
+        DataError: damaged files, missing parts or records, or episodes whose flags contradict each other.
     """
     files = files_of(path)
     folder = path if path.is_dir() else path.parent
-    own = _json(folder / OWN)
-    features = _features(_json(folder / FEATURES))
-    reader = _Episodes(features, keeping)
+    own, info = (json_object(each) if each.is_file() else {} for each in (folder / OWN, folder / INFO))
+    features = read_features(folder / FEATURES)
+    reader = _Episodes(features, keeping, folder / FEATURES)
+    there: dict[Path, int] = {}
     for file in files:
         kind = _kind(file) or ("tfrecord" if path.is_file() else None)
         found = records.tf_records(file) if kind == "tfrecord" else records.array_records(file)
+        there[file] = 0
         for number, data in enumerate(found):
             where = f"{file}, record {number}"
             reader.add(records.decode(data, where), where)
+            there[file] += 1
+    notes = check_counts(info, folder / INFO, there, path.is_dir())
     source = reader.source(path, files)
+    source.notes += notes
     if not features:
         source.notes.append(
-            f"There is no {FEATURES}, so shapes are concluded from how many numbers a step has: observations and "
-            "actions are flat."
+            f"There is no {FEATURES} that describes the steps, so shapes are concluded from how many numbers a step "
+            "has: observations and actions are flat."
         )
-    info = _json(folder / INFO)
-    source.origin = {
-        **{k: info[k] for k in ("name", "version", "description") if info.get(k)},
-        **own.get("origin", {}),
-    }
-    source.env = own.get("env", {})
-    if "observation_space" in own:
-        source.observation_space = space_from_json(own["observation_space"])
-        source.action_space = space_from_json(own["action_space"])
+    source.origin = {k: info[k] for k in ("name", "version", "description") if info.get(k)}
+    _take_own(source, own, folder / OWN)
     return source
+
+
+def _take_own(source: Source, own: dict[str, Any], where: Path) -> None:
+    """What our own file adds."""
+    for name in ("origin", "env"):
+        if not isinstance(own.get(name, {}), dict):
+            raise DataError(f"its {name} is {own[name]!r:.60}; expected a JSON object", where, "leave it out")
+    source.origin |= own.get("origin", {})
+    source.env = own.get("env", {})
+    if "observation_space" in own or "action_space" in own:
+        with spaces_of("observation_space", where):
+            source.observation_space = space_from_json(own["observation_space"])
+        with spaces_of("action_space", where):
+            source.action_space = space_from_json(own["action_space"])
 
 
 class _Episodes:
     """Takes decoded records and gathers their steps."""
 
-    def __init__(self, features: dict[str, Feature], keeping: Keeping) -> None:
-        self._features, self._keeping = features, keeping
+    def __init__(self, features: dict[str, Feature], keeping: Keeping, where: Path) -> None:
+        self._features, self._keeping, self._where = features, keeping, where
         self._stores: dict[str, Store] = {}
         self._reward: list[np.ndarray] = []
         self._terminated: list[np.ndarray] = []
@@ -141,72 +146,89 @@ class _Episodes:
             self._empty += 1
             return
         _check_flags(flags, where)
-        if "reward" not in steps:
-            raise missing("reward", list(steps), ("reward",), where)
-        reward = np.asarray(steps["reward"], np.float64)
-        if len(reward) != count:
-            raise DataError(f"the steps are misaligned: {len(reward)} rewards and {count} steps", where)
-        for field in ("observation", "action"):
-            names = [name for name in steps if name == field or name.startswith(f"{field}/")]
-            if not names:
-                raise missing(field, list(steps), (field,), where)
-            for name in names:
-                rows = self._rows(steps[name], name, count, where)
-                self._store(name, rows, where).append(rows if field == "observation" else rows[:-1])
+        reward = self._reward_of(steps, count, where)
+        names = {field: _names(steps, field, where) for field in ("observation", "action")}
+        every = {name for found in names.values() for name in found}
+        if self._stores and every != set(self._stores):
+            raise DataError(
+                f"has the parts {listed(every)}; the records before have {listed(self._stores)}",
+                where,
+                "write the data again, with the same parts in every step",
+            )
+        for field, found in names.items():
+            for name in found:
+                rows = self._rows(steps[name], name, count, count - (field == "action"), where)
+                store = self._stores.get(name)
+                if store is None:
+                    store = self._stores[name] = Store(self._keeping, rows.shape[1:], rows.dtype)
+                store.append(rows, f"{where} {name}")
         last = np.arange(count - 1) == count - 2
         self._lengths.append(count - 1)
-        self._reward.append(reward[:-1])
+        self._reward.append(reward)
         self._terminated.append(last & flags[2][-1])
         self._truncated.append(last & flags[1][-1] & ~flags[2][-1])
 
     def _flag(self, steps: dict[str, Any], name: str, where: str) -> np.ndarray:
         if name not in steps:
-            raise missing(name, list(steps), (name,), where)
+            raise absent(name, list(steps), where, "every step of RLDS")
         values = np.asarray(steps[name])
         if values.dtype.kind not in "iub" and len(values):
-            raise DataError(f"{name} holds {values.dtype} where flags belong", where)
+            raise DataError(f"{name} holds {values.dtype} where flags belong", where, "write 0 or 1")
+        if odd := values[~np.isin(values, (0, 1))].tolist():
+            raise DataError(f"{name} holds {odd[0]} where flags belong", where, "write 0 or 1")
         return values.astype(bool)
 
-    def _rows(self, values: Any, name: str, count: int, where: str) -> np.ndarray:
-        """Values of all steps `[count, *shape]`."""
-        feature = self._features.get(name)
+    def _reward_of(self, steps: dict[str, Any], count: int, where: str) -> np.ndarray:
+        """Rewards of all steps but the last `[count − 1]` float64."""
+        if "reward" not in steps:
+            raise absent("reward", list(steps), where, "every step of RLDS")
+        if len(steps["reward"]) != count:
+            raise DataError(
+                f"the steps are misaligned: {len(steps['reward'])} rewards and {count} steps",
+                where,
+                "write the data again, with one reward a step",
+            )
+        rows = self._rows(steps["reward"], "reward", count, count - 1, where)
+        if rows.shape[1:] not in ((), (1,)):
+            raise DataError(
+                f"expected one number a step, got {rows.shape[1:]}", f"{where} reward", "write it so"
+            )
+        return rows.reshape(count - 1).astype(np.float64)
+
+    def _rows(self, values: Any, name: str, count: int, used: int, where: str) -> np.ndarray:
+        """Values of the first steps `[used, *shape]` of `count`."""
+        feature, place = self._features.get(name), f"{where} {name}"
+        if feature is not None and feature.odd:
+            raise DataError(feature.odd, f"{self._where} {name}", "write the data again, with it as float32")
         if isinstance(values, list):
-            return _bytes(values, feature, count, f"{where} {name}")
+            return _bytes(values, feature, count, place)[:used]
         if feature is None:
             size, rest = divmod(len(values), count)
             shape: tuple[int, ...] = () if size == 1 else (size,)
+        elif feature.dtype.kind == "O" or -1 in feature.shape:
+            what = "pictures" if feature.picture else "strings"
+            raise DataError(f"holds numbers, and {FEATURES} says {what}", place, f"correct {FEATURES}")
         else:
-            shape = feature.shape
-            values = values.astype(feature.dtype)
-            size, rest = (
-                int(np.prod(shape, dtype=np.int64)),
-                len(values) - count * int(np.prod(shape, dtype=np.int64)),
-            )
+            shape, rest = feature.shape, len(values) - count * feature.size
         if rest:
             raise DataError(
                 f"the steps are misaligned: {name} has {len(values)} numbers, which {count} steps of "
                 f"{shape or 'one number'} do not make",
                 where,
+                "write the data again, with rows of one shape",
             )
-        return np.asarray(values).reshape(count, *shape)
-
-    def _store(self, name: str, rows: np.ndarray, where: str) -> Store:
-        store = self._stores.get(name)
-        if store is None:
-            store = self._stores[name] = Store(self._keeping, rows.shape[1:], rows.dtype)
-            self._features.setdefault(name, Feature(rows.shape[1:], rows.dtype))
-        if rows.shape[1:] != self._features[name].shape and not self._features[name].picture:
-            raise DataError(
-                f"{name} has steps of shape {rows.shape[1:]}; those before have {self._features[name].shape}",
-                where,
-            )
-        return store
+        rows = np.asarray(values).reshape(count, *shape)[:used]
+        if feature is None:
+            return rows
+        # a record has no smaller floats than float32, and nothing is gained by making them smaller
+        small = feature.dtype.kind == "f" and feature.dtype.itemsize < 4
+        return exact(rows, np.dtype(np.float32) if small else feature.dtype, place)
 
     def source(self, path: Path, files: list[Path]) -> Source:
         """Everything that was added."""
         if not self._lengths:
             raise DataError("holds no episodes with steps", path)
-        columns = nested({name: store.finish() for name, store in self._stores.items()}, "/")
+        columns = nested({name: store.finish() for name, store in self._stores.items()}, "/", path)
         notes = [f"{self._empty} episodes without any step were left out."] if self._empty else []
         return Source(
             "rlds",
@@ -222,6 +244,14 @@ class _Episodes:
             flags={"terminated": "is_terminal of the last step", "truncated": "is_last without is_terminal"},
             notes=notes,
         )
+
+
+def _names(steps: dict[str, Any], field: str, where: str) -> list[str]:
+    """The parts of a field: itself, or `field/part`."""
+    names = [name for name in steps if name == field or name.startswith(f"{field}/")]
+    if not names:
+        raise absent(field, list(steps), where, "every step of RLDS")
+    return names
 
 
 def _check_flags(flags: list[np.ndarray], where: str) -> None:
@@ -243,7 +273,7 @@ def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str)
     if len(values) != count:
         raise DataError(f"the steps are misaligned: {len(values)} values and {count} steps", where)
     if feature is not None and not feature.picture and feature.dtype.kind in "biuf":
-        size = int(np.prod(feature.shape, dtype=np.int64)) * feature.dtype.itemsize
+        size = feature.size * feature.dtype.itemsize
         if all(len(each) == size for each in values):
             return np.stack([np.frombuffer(each, feature.dtype).reshape(feature.shape) for each in values])
     if not all(each[:4] == b"\x89PNG" or each[:3] == b"\xff\xd8\xff" for each in values):
@@ -258,44 +288,10 @@ def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str)
         pictures = [np.array(Image.open(io.BytesIO(each))) for each in values]
         shape = feature.shape if feature is not None and -1 not in feature.shape else pictures[0].shape
         return np.stack([each.reshape(shape) for each in pictures])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
             f"a picture is damaged, or of another size than the others: {error}", where
         ) from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"cannot be read as JSON: {error}", path) from error
-    return found if isinstance(found, dict) else {}
-
-
-def _features(data: dict[str, Any]) -> dict[str, Feature]:
-    """Leaf of a step (`observation/pos`) → its feature, from TFDS's `features.json`."""
-    inner = (
-        data.get("featuresDict", {})
-        .get("features", {})
-        .get("steps", {})
-        .get("sequence", {})
-        .get("feature", {})
-    )
-    return dict(_leaves(inner, ""))
-
-
-def _leaves(feature: dict[str, Any], name: str) -> Iterator[tuple[str, Feature]]:
-    if "featuresDict" in feature:
-        for key, child in feature["featuresDict"].get("features", {}).items():
-            yield from _leaves(child, f"{name}/{key}" if name else key)
-    for kind in ("tensor", "image"):
-        if kind in feature:
-            shape = tuple(int(n) for n in feature[kind].get("shape", {}).get("dimensions", ()))
-            text = feature[kind].get("dtype", "uint8")
-            dtype = np.dtype(text if text not in ("string", "object") else "O")
-            yield name, Feature(shape, dtype, kind == "image")
 
 
 def write(
@@ -325,13 +321,6 @@ def write(
             yield data
 
     records.write_tf_records(path / f"{name}-train.tfrecord-00000-of-00001", examples())
-    step = {"observation": _described(observed), "action": _described(acted), "reward": _scalar("float32")}
-    step |= {"discount": _scalar("float32"), **{flag: _scalar("bool") for flag in _FLAGS}}
-    sequence = {"feature": _dict(step), "length": "-1"}
-    steps = {
-        "pythonClassName": "tensorflow_datasets.core.features.dataset_feature.Dataset",
-        "sequence": sequence,
-    }
     split = {
         "name": "train",
         "shardLengths": [str(counts[0])],
@@ -340,7 +329,11 @@ def write(
     }
     info = {"name": name, "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
     spaces = {"observation_space": space_to_json(observed), "action_space": space_to_json(acted)}
-    for file, content in ((FEATURES, _dict({"steps": steps})), (INFO, info), (OWN, {**spaces, **own})):
+    for file, content in (
+        (FEATURES, described(observed, acted, _FLAGS)),
+        (INFO, info),
+        (OWN, {**spaces, **own}),
+    ):
         (path / file).write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
@@ -363,35 +356,3 @@ def _record(episode: Any) -> dict[str, np.ndarray | list[bytes]]:
 
 def _key(field: str, path: str) -> str:
     return f"{STEPS}{field}/{path.replace('.', '/')}" if path else f"{STEPS}{field}"
-
-
-def _described(space: Space[Any]) -> dict[str, Any]:
-    leaves = [(path, leaf) for path, leaf in leaf_spaces(space)]
-    tensors = {
-        path.replace(".", "/"): _tensor(tuple(leaf.shape or ()), str(np.dtype(leaf.dtype)))
-        for path, leaf in leaves
-    }
-    return tensors[""] if list(tensors) == [""] else _nested_dict(nested(tensors, "/"))
-
-
-def _nested_dict(tree: Tree) -> dict[str, Any]:
-    return (
-        tree
-        if "pythonClassName" in tree
-        else _dict({key: _nested_dict(child) for key, child in tree.items()})
-    )
-
-
-def _dict(features: dict[str, Any]) -> dict[str, Any]:
-    name = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
-    return {"pythonClassName": name, "featuresDict": {"features": features}}
-
-
-def _tensor(shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
-    dims = {"dimensions": [str(n) for n in shape]} if shape else {}
-    tensor = {"shape": dims, "dtype": dtype, "encoding": "none"}
-    return {"pythonClassName": "tensorflow_datasets.core.features.tensor_feature.Tensor", "tensor": tensor}
-
-
-def _scalar(dtype: str) -> dict[str, Any]:
-    return {**_tensor((), dtype), "pythonClassName": "tensorflow_datasets.core.features.scalar.Scalar"}
