@@ -413,6 +413,7 @@ def test_minari_with_a_flag_within_an_episode(minari_folder: Path) -> None:
             {"action_space": {"type": "Box", "shape": [2**40, 2**40], "dtype": "int8", "low": 0, "high": 1}},
             "has more than 268,435,456 numbers",
         ),
+        ({"action_space": {"type": "MultiBinary", "n": 2**70}}, "it has more than 268,435,456 numbers"),
         ({"total_steps": "abc"}, "total_steps is 'abc', and a count belongs there"),
         ({"total_steps": [3]}, r"total_steps is \[3\], and a count belongs there"),
         ({"total_episodes": "nan"}, "total_episodes is 'nan', and a count belongs there"),

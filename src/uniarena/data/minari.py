@@ -32,7 +32,7 @@ from uniarena.data.source import (
     parsed,
     readable,
     rewards,
-    spaces_of,
+    space_of,
 )
 from uniarena.envs.spaces import LARGEST, keep_order
 
@@ -265,9 +265,9 @@ def _space(metadata: dict[str, Any], name: str, folder: Path) -> Space[Any] | No
     if not metadata.get(name):
         return None
     where = f"{folder / METADATA} {name}"
-    with spaces_of(name, folder / METADATA):
-        data = metadata[name]
-        return space_from(parsed(data, where) if isinstance(data, str) else data)
+    data = metadata[name]
+    given = parsed(data, where) if isinstance(data, str) else data
+    return space_of(lambda: space_from(given), name, folder / METADATA)
 
 
 def space_from(data: dict[str, Any]) -> Space[Any]:

@@ -24,7 +24,7 @@ from uniarena.data.columns import Keeping, Store, exact
 from uniarena.data.errors import DataError
 from uniarena.data.features import FEATURES, Feature, described, read_features
 from uniarena.data.shards import SHARD, check_counts
-from uniarena.data.source import Source, absent, json_object, nested, spaces_of
+from uniarena.data.source import Source, absent, json_object, nested, space_of
 from uniarena.envs.spaces import space_from_json, space_to_json
 
 INFO = "dataset_info.json"
@@ -111,10 +111,9 @@ def _take_own(source: Source, own: dict[str, Any], where: Path) -> None:
     source.origin |= own.get("origin", {})
     source.env = own.get("env", {})
     if "observation_space" in own or "action_space" in own:
-        with spaces_of("observation_space", where):
-            source.observation_space = space_from_json(own["observation_space"])
-        with spaces_of("action_space", where):
-            source.action_space = space_from_json(own["action_space"])
+        observed, acted = "observation_space", "action_space"
+        source.observation_space = space_of(lambda: space_from_json(own[observed]), observed, where)
+        source.action_space = space_of(lambda: space_from_json(own[acted]), acted, where)
 
 
 class _Episodes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from uniarena.batch import Tree, tree_paths
 from uniarena.config.errors import closest, listed
 from uniarena.data.columns import Column, DerivedColumn, OddColumn
 from uniarena.data.errors import DataError
+from uniarena.envs.spaces import LARGEST, leaf_spaces
 
 DEEPEST = 64
 """Lists and objects within each other in a JSON text; no space or feature that an episode has lies deeper."""
@@ -166,11 +167,22 @@ def _digits(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 20
 
 
-@contextmanager
-def spaces_of(name: str, where: str | Path) -> Iterator[None]:
-    """Whatever building a space from a file's JSON raises, as a `DataError`; `name`: of the entry."""
+def space_of(build: Callable[[], Space[Any]], name: str, where: str | Path) -> Space[Any]:
+    """A space that a file describes.
+
+    Args:
+        build: makes it; whatever it raises becomes a `DataError`.
+        name: of the entry.
+
+    Raises:
+        DataError: there is no such space, or one whose values are larger than any.
+    """
     try:
-        yield
+        space = build()
+        for path, leaf in leaf_spaces(space):
+            if math.prod(leaf.shape or ()) > LARGEST:
+                raise ValueError(f"{path or 'it'} has more than {LARGEST:,} numbers")
+        return space
     except DataError:
         raise
     except KeyError as error:
