@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +36,40 @@ def claimed(name: str, rows: int) -> Callable[[Any], None]:
     return lambda file: file.create_dataset(name, (rows,), "f4", chunks=(4,))
 
 
-def partly(file: Any) -> None:
-    file.create_dataset("rewards", (10**15,), "f4", chunks=(4,))[0] = 1.0
+def partly(name: str) -> Callable[[Any], None]:
+    """A dataset with ever so many rows, of which one chunk is in the file."""
+
+    def change(file: Any) -> None:
+        file.create_dataset(name, (10**15,), "f4", chunks=(4,))[0] = 1.0
+
+    return change
+
+
+def half(name: str, *row: int) -> Callable[[Any], None]:
+    """Twelve rows, of which the first eight are in the file, and of the others a part at most."""
+
+    def change(file: Any) -> None:
+        data = file.create_dataset(name, (N, *row), "f4", chunks=(4, *(1 for _ in row)))
+        data[:8] = 1.0
+        data[(slice(8), *(0 for _ in row))] = 1.0
+
+    return change
+
+
+def virtual(file: Any) -> None:
+    import h5py
+
+    layout = h5py.VirtualLayout((N,), "f4")
+    layout[:] = h5py.VirtualSource("gone.hdf5", "rewards", (N,))
+    file.create_virtual_dataset("rewards", layout)
+
+
+def external(file: Any) -> None:
+    file.create_dataset("rewards", (N,), "f4", external=[("gone.bin", 0, 4 * N)])
+
+
+def nothing(file: Any) -> None:
+    file.create_group("observations")
 
 
 def empty(file: Any) -> None:
@@ -67,7 +100,40 @@ def elsewhere(file: Any) -> None:
             {"rewards": None},
             "/rewards: claims 1,000,000,000,000 rows, and none of them was ever written",
         ),
-        (partly, {"rewards": None}, "/rewards: claims 4,000,000,000,000,000 bytes at once, more than memory"),
+        (
+            partly("rewards"),
+            {"rewards": None},
+            "/rewards: claims 1,000,000,000,000,000 rows, and 4 of them were written",
+        ),
+        (
+            partly("timeouts"),
+            {"timeouts": None},
+            "/timeouts: claims 4,000,000,000,000,000 bytes at once, more than",
+        ),
+        (half("rewards"), {"rewards": None}, "/rewards: claims 12 rows, and 8 of them were written"),
+        (half("actions", 3), {"actions": None}, "/actions: claims 12 rows, and 8 of them were written"),
+        (
+            half("next_observations", 2),
+            {"next_observations": None},
+            "/next_observations: claims 12 rows, and 8 of",
+        ),
+        (
+            virtual,
+            {"rewards": None},
+            r"/rewards is a virtual dataset: its values lie in other files \(gone.hdf5\)",
+        ),
+        (
+            external,
+            {"rewards": None},
+            r"/rewards is stored externally: its values lie in other files \(gone.bin\)",
+        ),
+        (nothing, {"observations": None}, "observations is a group without any part"),
+        (
+            lambda file: None,
+            {"observations": np.zeros((N, 0)), "next_observations": None},
+            r"rows of shape \(0,\)",
+        ),
+        (lambda file: None, {"actions": np.zeros((N, 0), np.float32)}, r"actions has rows of shape \(0,\)"),
         (elsewhere, {"rewards": None}, r"hdf5: /rewards is a link into another file \(/nowhere\)"),
     ],
 )
@@ -84,6 +150,33 @@ def test_datasets_of_hdf5_without_rows(
 def test_what_is_odd_and_not_needed_does_no_harm(tmp_path: Path) -> None:
     path = hdf5(tmp_path / "a.hdf5", claimed("infos", 10**12), version=np.float32(1))
     assert len(load(path)) == N
+
+
+@OFFLINE
+def test_flags_of_which_only_some_were_written_are_read_and_told(tmp_path: Path) -> None:
+    """Whoever sets only what is true leaves the other chunks unwritten: that is no damage, and may be."""
+
+    def change(file: Any) -> None:
+        file.create_dataset("timeouts", (N,), bool, chunks=(3,))[N - 1] = True
+
+    data = load(hdf5(tmp_path / "a.hdf5", change, timeouts=None))
+    assert np.flatnonzero(data.truncated).tolist() == [N - 1]
+    [note] = [note for note in data.account.notes if "timeouts" in note]
+    assert note.startswith("timeouts claims 12 rows, and 3 of them were written. The others are read as")
+
+
+@OFFLINE
+@pytest.mark.parametrize("size", [512, 4096])
+def test_hdf5_behind_a_block_of_its_writer(tmp_path: Path, size: int) -> None:
+    import h5py
+
+    path = tmp_path / "a.hdf5"
+    with h5py.File(path, "w", userblock_size=size) as file:
+        for name, array in arrays().items():
+            file[name] = array
+    assert len(load(path)) == N
+    path.write_bytes(b"any words" + path.read_bytes()[9:])
+    np.testing.assert_array_equal(load(path).reward, np.ones(N))
 
 
 @OFFLINE
@@ -120,6 +213,98 @@ def _changed(path: Path, rng: np.random.Generator, form: Any) -> int:
         except DataError:
             refused += 1
     return refused
+
+
+def test_what_is_odd_in_an_archive_and_not_needed_does_no_harm(tmp_path: Path) -> None:
+    objects = np.array([{"a": 1}] * N, object)
+    odd = {
+        "gamma": 0.99,
+        "env_name": "Hopper-v5",
+        "infos": objects,
+        "void": np.zeros(3, "V0"),
+        "told": np.array(None),
+    }
+    np.savez(tmp_path / "a.npz", **arrays(), **odd)
+    notes = load(tmp_path / "a.npz").account.notes
+    assert [note.partition(" is an array of objects")[0] for note in notes if "objects" in note] == [
+        "infos",
+        "told",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"rewards": np.float32(1)}, "a.npz rewards.npy: is a single value; expected one row a step"),
+        ({"rewards": np.zeros(N, "V0")}, r"a.npz rewards.npy: holds values of no size \(\|V0\)"),
+        (
+            {"timeouts": np.array([None] * N)},
+            "a.npz timeouts.npy: is an array of objects, which could run code",
+        ),
+        (
+            {"observations": np.zeros((N, 0)), "next_observations": None},
+            r"observations has rows of shape \(0,\)",
+        ),
+    ],
+)
+def test_what_is_odd_in_an_archive_and_needed_is_refused(
+    tmp_path: Path, other: dict[str, Any], said: str
+) -> None:
+    np.savez(tmp_path / "a.npz", **arrays(**other))
+    with pytest.raises(DataError, match=said) as error:
+        load(tmp_path / "a.npz")
+    assert error.value.hint
+
+
+def test_two_arrays_of_one_name(tmp_path: Path) -> None:
+    path, text = keyed(tmp_path / "a.npz", **arrays()), io.BytesIO()
+    np.save(text, np.zeros(N))
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("rewards.npy", text.getvalue())
+    with pytest.raises(DataError, match="holds two arrays that are both called rewards"):
+        load(path)
+
+
+def test_two_names_for_one_field_are_told(tmp_path: Path) -> None:
+    path = keyed(tmp_path / "a.npz", **arrays(), obs=np.zeros((N, 2)), reward=np.zeros(N))
+    said = "There is observations and also obs: observations is read as the obs of each step. To have another read"
+    notes = load(path).account.notes
+    assert any(note.startswith(said) for note in notes) and any("and also reward:" in note for note in notes)
+    chosen = load(DataConfig(path=str(path), keys={"obs": "obs", "reward": "rewards"}))
+    assert not chosen.obs(np.arange(N)).any() and not any("and also" in note for note in chosen.account.notes)
+
+
+DEEP = "[" * 30_000 + "]" * 30_000
+SPACES = {"observation_space": {"type": "Discrete", "n": 2, "start": 0, "dtype": "int64"}}
+SPACES["action_space"] = SPACES["observation_space"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (DEEP, "is damaged: it is nested too deeply"),
+        ("[1, 2]", "is damaged: it is no JSON object"),
+        ({"env": [1, 2]}, r"is damaged: env is list \[1, 2\]; expected names and values"),
+        ({"env": "abc"}, "is damaged: env is str 'abc'"),
+        ({"origin": 3}, "is damaged: origin is int 3"),
+        ({"action_space": None}, "names no action_space that can be read"),
+        ({"action_space": {**SPACES["action_space"], "n": 0}}, "names no action_space that can be read"),
+        ({"action_space": {"type": "Tuple", "spaces": 3}}, "names no action_space that can be read"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npz", pytest.param(".hdf5", marks=OFFLINE)])
+def test_headers_of_our_own(tmp_path: Path, suffix: str, text: Any, said: str) -> None:
+    if not isinstance(text, str):
+        text = json.dumps({"format": "uniarena-recording", "version": 1, **SPACES, **text})
+    if suffix == ".hdf5":
+        path = hdf5(tmp_path / "a.hdf5", lambda file: file.attrs.update(uniarena=text))
+    else:
+        other = {name: np.zeros(N) for name in ("obs", "action", "reward", "terminated", "truncated")}
+        whole = {"header": np.frombuffer(text.encode(), np.uint8), "length": [N], "final_known": [1]}
+        path = keyed(tmp_path / "a.npz", **other, **whole)
+    with pytest.raises(DataError, match=said) as error:
+        load(path)
+    assert error.value.hint
 
 
 def test_an_array_that_is_a_group_as_well(tmp_path: Path) -> None:

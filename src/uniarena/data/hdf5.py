@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 import numpy as np
 import psutil
 
+from uniarena.config.errors import listed
 from uniarena.data.columns import ArrayColumn, Column, OddColumn, SourceColumn
 from uniarena.data.errors import EXTRA, DataError
+from uniarena.data.unread import Unread
 
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 DEEPEST = 12
 """Groups within groups; a file that links in circles has no end."""
 AGAIN = "the file is damaged, or was not written to its end: fetch or copy it again"
@@ -114,18 +118,29 @@ def attribute(file: Any, name: str, path: Path) -> Any:
 def column(dataset: Any, path: Path) -> Column:
     """A dataset as a column: mapped into memory where the file has it in one piece, else read when asked for.
 
-    One that has no rows to read says why in `odd`, which is an error only where it is needed.
+    One that has no rows to read, or not all of those that it claims, says why, which is an error only where it is
+    needed.
+
+    Raises:
+        DataError: its values lie in other files.
     """
     shape, dtype = dataset.shape, dataset.dtype
     where = f"{path} {dataset.name}"
-    stored = dataset.is_virtual or dataset.external or dataset.id.get_storage_size()
-    if not shape or not (stored or 0 in shape):
+    if dataset.is_virtual or dataset.external:
+        kind = "a virtual dataset" if dataset.is_virtual else "stored externally"
+        files = _files(dataset)
+        raise DataError(
+            f"{dataset.name} is {kind}: its values lie in other files ({files})",
+            path,
+            "copy the data into one file",
+        )
+    if not shape or not (dataset.id.get_storage_size() or 0 in shape):
         claimed = "" if not shape else f"claims {shape[0]:,} rows, and none of them was ever written"
         odd = claimed or f"is {'a single value' if shape == () else 'empty'}; expected one row a step"
         return OddColumn(shape or (0,), dtype, odd, where)
     if dtype.kind in "biuf":
         offset = dataset.id.get_offset()
-        whole = offset is not None and dataset.chunks is None and not dataset.is_virtual
+        whole = offset is not None and dataset.chunks is None
         if whole and 0 not in shape and dataset.file.userblock_size == 0:
             return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
     row = math.prod(shape[1:]) * dtype.itemsize
@@ -136,7 +151,51 @@ def column(dataset: Any, path: Path) -> Column:
                 raise DataError(f"claims {size:,} bytes at once, more than memory holds", where, AGAIN)
             return np.asarray(dataset[start:stop])
 
-    return SourceColumn(shape, dtype, read)
+    found = SourceColumn(shape, dtype, read)
+    if dataset.chunks is None or 0 in shape or (written := _written(dataset)) == shape[0]:
+        return found
+    error = DataError(f"claims {shape[0]:,} rows, and {written:,} of them were written", where, AGAIN)
+    return Unread(shape, dtype, error, found)
+
+
+def _written(dataset: Any) -> int:
+    """Rows of which the file has every chunk. What was never written would be read as zeros."""
+    across = [-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks, strict=True)]
+    if dataset.id.get_num_chunks() == math.prod(across):
+        return int(dataset.shape[0])
+    seen: Counter[int] = Counter()
+
+    def count(chunk: Any) -> None:
+        seen[int(chunk.chunk_offset[0])] += 1
+
+    dataset.id.chunk_iter(count)
+    whole = [start for start, chunks in seen.items() if chunks == math.prod(across[1:])]
+    return sum(min(dataset.chunks[0], dataset.shape[0] - start) for start in whole)
+
+
+def _files(dataset: Any) -> str:
+    """The other files that a dataset's values lie in."""
+    with reading("the list of its files", dataset.name):
+        found = (
+            [source.file_name for source in dataset.virtual_sources()]
+            if dataset.is_virtual
+            else [name for name, *_ in dataset.external]
+        )
+    return listed({name.decode() if isinstance(name, bytes) else str(name) for name in found})
+
+
+def signed(path: Path) -> bool:
+    """Whether a file has HDF5's signature: at its beginning, or behind a block of its writer's own, at 512, 1024,
+    2048, … bytes (HDF5 File Format Specification 3.0, II.A).
+    """
+    size, at = path.stat().st_size, 0
+    with path.open("rb") as file:
+        while at + len(SIGNATURE) <= size:
+            file.seek(at)
+            if file.read(len(SIGNATURE)) == SIGNATURE:
+                return True
+            at = max(512, 2 * at)
+    return False
 
 
 def create(path: Path) -> Any:

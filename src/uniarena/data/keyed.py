@@ -17,8 +17,10 @@ from uniarena.config.errors import listed
 from uniarena.data import hdf5, npz
 from uniarena.data.columns import Column, Keeping
 from uniarena.data.errors import DataError, missing
+from uniarena.data.headers import mapping, parsed, spaces_of
 from uniarena.data.source import Source, booleans, nested, readable, rewards
-from uniarena.envs.spaces import space_from_json, space_to_json
+from uniarena.data.unread import Unread, refuse_unread, unread_notes
+from uniarena.envs.spaces import space_to_json
 
 NAMES: dict[str, tuple[str, ...]] = {
     "obs": ("observations", "obs", "observation", "states", "state"),
@@ -29,6 +31,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "next_obs": ("next_observations", "next_obs", "next_observation", "next_states", "next_state"),
 }
 """Field → keys that are known to hold it, the most usual first."""
+FLAGS = ("terminated", "truncated")
 NONE = "none"
 """In place of a key: nothing in the data terminates (or is truncated)."""
 HEADER = "uniarena"
@@ -71,11 +74,20 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
         if found[field] is None and not (field == "terminated" and keys.get(field) == NONE):
             raise missing(field, list(tree), NAMES[field], path, _meaning(field))
     columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
-    for part in columns.values():
+    notes = [*_second_names(tree, found, keys), *unread_notes(tree, columns.values())]
+    for field, part in columns.items():
         readable(part)
+        if field in FLAGS and isinstance(part, Unread) and part.rest is not None:
+            notes.append(
+                f"{found[field]} {part.error.message}. The others are read as what the file fills up with, which is "
+                "false where nothing else was said."
+            )
+            columns[field] = part.rest
+        else:
+            refuse_unread(part)
     reward = rewards(_one(columns["reward"], f"{path} {found['reward']}"), f"{path} {found['reward']}")
     flags, values = {}, {}
-    for field in ("terminated", "truncated"):
+    for field in FLAGS:
         name = found[field]
         flags[field] = f"the key {name}" if name else "absent"
         values[field] = (
@@ -97,6 +109,7 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
         values["truncated"],
         columns["next_obs"],
         flags=flags,
+        notes=notes,
     )
 
 
@@ -109,14 +122,11 @@ def header(observed: Space[Any], acted: Space[Any], env: Any, origin: Any) -> st
 def _with_header(source: Source, text: Any) -> Source:
     if not isinstance(text, str):
         return source
-    try:
-        found = json.loads(text)
-        source.observation_space, source.action_space = (
-            space_from_json(found[name]) for name in ("observation_space", "action_space")
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"its attribute {HEADER} is damaged: {error}", source.path) from error
-    source.env, source.origin = dict(found.get("env") or {}), dict(found.get("origin") or {})
+    what = f"its attribute {HEADER}"
+    found = parsed(text, what, source.path)
+    source.observation_space, source.action_space = spaces_of(found, what, source.path)
+    source.env = mapping(found, "env", what, source.path)
+    source.origin = mapping(found, "origin", what, source.path)
     return source
 
 
@@ -133,12 +143,27 @@ def _find(tree: Mapping[str, Any], field: str, keys: Mapping[str, str], path: Pa
     """The key that holds a field; None: no key does."""
     if field in keys:
         name = keys[field]
-        if name == NONE and field in ("terminated", "truncated", "next_obs"):
+        if name == NONE and field in (*FLAGS, "next_obs"):
             return None
         if _part(tree, name) is None:
             raise missing(field, list(tree), (name,), path, _meaning(field))
         return name
     return next((name for name in NAMES[field] if name in tree), None)
+
+
+def _second_names(
+    tree: Mapping[str, Any], found: Mapping[str, str | None], keys: Mapping[str, str]
+) -> list[str]:
+    """A sentence for each field that several keys could hold, where nobody said which does."""
+    notes, taken = [], set(found.values())
+    for field, name in found.items():
+        others = [other for other in NAMES[field] if other in tree and other not in taken]
+        if name is not None and others and field not in keys:
+            notes.append(
+                f"There is {name} and also {listed(others)}: {name} is read as the {field} of each step. To have "
+                f"another read, name it: keys: {{{field}: {others[0]}}}."
+            )
+    return notes
 
 
 def _meaning(field: str) -> set[str]:

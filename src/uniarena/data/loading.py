@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gymnasium import Space
+from gymnasium import Space, spaces
 
-from uniarena.data import keyed, minari, recording, rlds
+from uniarena.data import hdf5, keyed, minari, recording, rlds
 from uniarena.data.columns import Keeping
 from uniarena.data.config import DataConfig
 from uniarena.data.dataset import Dataset, filtered
@@ -18,7 +18,6 @@ from uniarena.data.fitting import ENVIRONMENTS, bounded, fit_action, fit_obs
 from uniarena.data.rows import make_rows
 from uniarena.data.source import Source
 
-HDF5 = b"\x89HDF\r\n\x1a\n"
 GIGABYTE = 10**9
 
 
@@ -68,15 +67,39 @@ def _fitted(
     observed = observation_space if observation_space is not None else source.observation_space
     acted = action_space if action_space is not None else source.action_space
     obs, observed = fit_obs(source.obs, observed, f"{path} observations")
+    _refuse_empty(observed, "observations", path)
     next_obs = None
     if source.next_obs is not None:
         whose = ENVIRONMENTS if known else "the observations before them are"
         next_obs, _ = fit_obs(source.next_obs, observed, f"{path} next observations", whose)
     action, acted = fit_action(source.action, acted, source.counted_from_zero, f"{path} actions", notes)
+    _refuse_empty(acted, "actions", path)
     if cfg.action_bounds is not None:
         acted = bounded(acted, cfg.action_bounds, f"{path} actions")
     source = replace(source, obs=obs, next_obs=next_obs, action=action)
     return Dataset(source, make_rows(source, cfg), observed, acted, known)
+
+
+def _refuse_empty(space: Space[Any], name: str, path: Path) -> None:
+    """Refuse what holds no number: nothing can be learned from it, or be done with it.
+
+    Raises:
+        DataError: a group without parts, or rows without entries.
+    """
+    inner = (
+        list(space.spaces.items())
+        if isinstance(space, spaces.Dict)
+        else list(enumerate(space.spaces))
+        if isinstance(space, spaces.Tuple)
+        else None
+    )
+    if inner == [] or (inner is None and 0 in (space.shape or ())):
+        what = "is a group without any part" if inner == [] else f"has rows of shape {space.shape}"
+        raise DataError(
+            f"{name} {what}; expected at least one number a step", path, "write it again, or leave it out"
+        )
+    for key, child in inner or ():
+        _refuse_empty(child, f"{name}/{key}", path)
 
 
 def read(cfg: DataConfig, keeping: Keeping) -> Source:
@@ -123,11 +146,11 @@ def sniffed(path: Path) -> str:
             "is a folder without metadata.json (Minari) and without .tfrecord or .array_record files (RLDS)",
             path,
         )
-    with path.open("rb") as file:
-        head = file.read(len(HDF5))
-    if head == HDF5:
+    if hdf5.signed(path):
         return "minari" if path.name == minari.MAIN and (path.parent / minari.METADATA).is_file() else "d4rl"
-    if zipfile.is_zipfile(path) or head[:2] == b"PK":
+    with path.open("rb") as file:
+        head = file.read(2)
+    if zipfile.is_zipfile(path) or head == b"PK":
         return "npz"
     if rlds.is_records(path):
         return "rlds"

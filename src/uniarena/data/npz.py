@@ -1,4 +1,4 @@
-"""NumPy archives as columns. Nothing is unpickled: arrays of objects are refused."""
+"""NumPy archives as columns. Nothing is unpickled: arrays of objects are left unread."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from uniarena.data.columns import BLOCK, ArrayColumn, Column, Keeping, Store
 from uniarena.data.errors import DataError
+from uniarena.data.unread import Unread
 
 _LOCAL_HEADER = 30
 """Bytes of a zip entry's own header before its name (APPNOTE 4.3.7)."""
@@ -36,10 +37,11 @@ def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
     """Name → column of every array of an archive.
 
     An array that fits is read and its checksum compared; a larger one is mapped where the archive stores it
-    uncompressed, and unpacked into a file where not.
+    uncompressed, and unpacked into a file where not. Single values and arrays of objects are an error only where they
+    are needed.
 
     Raises:
-        DataError: no archive, one that is cut short or damaged, or arrays of objects.
+        DataError: no archive, one that is cut short or damaged, or with two arrays of one name.
     """
     found: dict[str, Column] = {}
     try:
@@ -47,6 +49,12 @@ def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
             for info in archive.infolist():
                 if info.filename.endswith(".npy"):
                     name = info.filename.removesuffix(".npy")
+                    if name in found:
+                        raise DataError(
+                            f"holds two arrays that are both called {name}",
+                            path,
+                            "write it again with one of them",
+                        )
                     found[name] = _column(archive, info, path, keeping)
     except DataError:
         raise
@@ -65,10 +73,10 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
     where = f"{path} {info.filename}"
     with archive.open(info) as file:
         shape, fortran, dtype = _header(file, where)
-        if not shape:
-            raise DataError("is a single value; expected one row a step", where)
-        if min(shape) < 0:
+        if min(shape, default=0) < 0:
             raise DataError(f"its header says the shape {shape}, which no array has", where, AGAIN)
+        if (error := _odd(shape, dtype, where)) is not None:
+            return Unread(shape or (0,), dtype, error)
         size = math.prod(shape) * dtype.itemsize
         if fortran or keeping.fits(size):
             data = file.read(size)
@@ -82,6 +90,23 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
                 raise DataError(f"its header promises {size:,} bytes, more than the file has", where)
             return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
         return _unpacked(file, shape, dtype, keeping, where)
+
+
+def _odd(shape: tuple[int, ...], dtype: np.dtype[Any], where: str) -> DataError | None:
+    """Why an array cannot be rows of steps; None: it can, or whoever needs it sees."""
+    if dtype.hasobject:
+        return DataError(
+            "is an array of objects, which could run code when it is read",
+            where,
+            "write it as numbers; sequences of unequal length as one array and their lengths",
+        )
+    if not shape:
+        return DataError(
+            "is a single value; expected one row a step", where, "write it again, one row a step"
+        )
+    if not dtype.itemsize:
+        return DataError(f"holds values of no size ({dtype}); expected numbers", where, "write it as float32")
+    return None
 
 
 def _unpacked(
@@ -109,12 +134,6 @@ def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtyp
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, tokenize.TokenError) as error:
         reason = re.sub(r"<\S+ object at 0x[0-9a-f]+>", "an expression where a value belongs", str(error))
         raise DataError(f"is no array: {reason or 'its header is damaged'}", where, AGAIN) from error
-    if dtype.hasobject:
-        raise DataError(
-            "is an array of objects, which could run code when it is read",
-            where,
-            "write it as numbers; sequences of unequal length as one array and their lengths",
-        )
     return shape, fortran, dtype
 
 

@@ -21,12 +21,15 @@ from uniarena.data.columns import ArrayColumn, Column, Keeping, Store
 from uniarena.data.dataset import Episode
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space, skeleton
+from uniarena.data.headers import mapping, parsed, spaces_of
 from uniarena.data.npz import DAMAGE, Writer, columns
 from uniarena.data.source import Source, booleans, numeric, rewards
-from uniarena.envs.spaces import leaf_spaces, space_from_json, space_to_json, storage_space
+from uniarena.data.unread import refuse_unread
+from uniarena.envs.spaces import leaf_spaces, space_to_json, storage_space
 
 FORMAT, VERSION = "uniarena-recording", 1
 HEADER = "header"
+OURS = "its header"
 
 
 class Recorder:
@@ -158,10 +161,7 @@ def read(path: Path, keeping: Keeping) -> Source:
     """
     found = columns(path, keeping)
     header = _header(found, path)
-    try:
-        observed, acted = (space_from_json(header[name]) for name in ("observation_space", "action_space"))
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"its header names no spaces that can be read: {error}", path) from error
+    observed, acted = spaces_of(header, OURS, path)
     trees = {name: _tree(found, name, space, path) for name, space in (("obs", observed), ("action", acted))}
     reward = rewards(_of(found, "reward", path), f"{path} reward")
     flags = [
@@ -186,8 +186,8 @@ def read(path: Path, keeping: Keeping) -> Source:
         observation_space=observed,
         action_space=acted,
         counted_from_zero=True,
-        env=dict(header.get("env") or {}),
-        origin=dict(header.get("origin") or {}),
+        env=mapping(header, "env", OURS, path),
+        origin=mapping(header, "origin", OURS, path),
         flags={"terminated": "recorded", "truncated": "recorded"},
     )
 
@@ -214,12 +214,11 @@ def _header(found: Mapping[str, Column], path: Path) -> dict[str, Any]:
             path,
             "write or copy it again; if it is no recording, name these two arrays otherwise",
         )
-    try:
-        header = json.loads(found[HEADER].all().astype(np.uint8).tobytes())
-    except ValueError as error:
-        raise DataError(f"its header is damaged: {error}", path) from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise DataError("its header is not one of ours", path)
+    column = numeric(_of(found, HEADER, path), f"{path} {HEADER}")
+    with np.errstate(invalid="ignore"):
+        header = parsed(column.all().astype(np.uint8).tobytes(), OURS, path)
+    if header.get("format") != FORMAT:
+        raise DataError("its header is not one of ours", path, "write or copy it again")
     if header.get("version") != VERSION:
         raise DataError(
             f"is a recording of version {header.get('version')}; this program reads version {VERSION}",
@@ -232,6 +231,7 @@ def _header(found: Mapping[str, Column], path: Path) -> dict[str, Any]:
 def _of(found: Mapping[str, Column], name: str, path: Path) -> Column:
     if name not in found:
         raise DataError(f"the array {name} is missing", path, "write or copy it again")
+    refuse_unread(found[name])
     return found[name]
 
 
