@@ -118,6 +118,12 @@ def test_an_agent_is_recorded(ua: Ua) -> None:
     assert again.code == 0 and Path("b.npz").read_bytes() == path.read_bytes()
     greedy = ua("data", "record", "run", "--episodes", "3", "--out", "c.npz", "--json")
     assert greedy.code == 0 and load("c.npz").episodes == 3
+    before = path.read_bytes()
+    for place in ([], ["--out", str(path)]):
+        taken = ua("data", "record", "run", "--episodes", "5", "--epsilon", "0.3", "--seed", "7", *place)
+        assert taken.code == 2 and "nothing is overwritten" in taken.err and path.read_bytes() == before
+    nowhere = ua("data", "record", "run", "--out", "c.npz/d.npz")
+    assert nowhere.code == 2 and "cannot be written" in nowhere.err
     assert ua("data", "record", "nowhere").code == 2
     assert ua("data", "record", "run", "--epsilon", "2").code == 2
 

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 
 from uniarena.batch import Tree, tree_map, tree_paths
+from uniarena.config.errors import listed
 from uniarena.data import hdf5, keyed, minari, recording, rlds
 from uniarena.data.columns import BLOCK, nbytes
 from uniarena.data.dataset import Dataset, Episode
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import in_env_units
+from uniarena.data.writing import beside, refuse_taken, refuse_unwritable, told
+from uniarena.envs.spaces import leaf_spaces
 
 Format = Literal["npz", "d4rl", "minari", "rlds"]
 FORMATS = ("npz", "d4rl", "minari", "rlds")
@@ -46,37 +49,112 @@ def convert(dataset: Dataset, target: Path, kind: str) -> list[str]:
         what the other format cannot say, in words.
 
     Raises:
-        DataError: something is there already, or the format cannot hold such data.
+        DataError: something is there already, the format cannot hold such data, or it cannot be written. Nothing is
+            left at the target then.
     """
-    if target.exists():
-        raise DataError("there is something already, and nothing is overwritten", target, "give another name")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if kind not in FORMATS:
+        raise DataError(f"there is no format {kind!r}", hint=f"one of {', '.join(FORMATS)}")
+    refuse_taken(target)
+    for name, space in zip(("observations", "actions"), _spaces(dataset), strict=True):
+        _refuse_names(space, kind, name, target)
     origin = {**dataset.source.origin, "converted_from": dataset.source.path.name}
     env = dataset.source.env
-    match kind:
-        case "npz":
-            spaces = (dataset.observation_space, dataset.action_space)
-            recording.write(target, dataset, recording.Recorder(*spaces, env, origin))
-            return []
-        case "d4rl":
-            _write_d4rl(dataset, target, keyed.header(*_spaces(dataset), env, origin))
-            return []
-        case "minari":
-            about = {"dataset_id": target.name, "description": f"Converted from {dataset.source.path.name}"}
-            about |= minari.env_spec(env)
-            minari.write(target, _in_env_units(dataset), *_spaces(dataset), about)
-        case "rlds":
-            name = re.sub(r"\W+", "_", target.name.lower()) or "data"
-            more = {"env": env, "origin": origin}
-            rlds.write(target, name, _in_env_units(dataset), *_spaces(dataset), more)
-        case _:
-            raise DataError(f"there is no format {kind!r}", hint=f"one of {', '.join(FORMATS)}")
-    unknown = dataset.unknown_finals
-    return (
-        [f"that the last observation of {unknown:,} terminated episodes is not known (it is a copy)"]
-        if unknown
-        else []
-    )
+    if kind == "npz":
+        refuse_unwritable(target)
+        with told(target):  # also of what waits in files
+            recording.write(target, dataset, recording.Recorder(*_spaces(dataset), env, origin))
+        return []
+    with beside(target) as part:
+        match kind:
+            case "d4rl":
+                _write_d4rl(dataset, part, keyed.header(*_spaces(dataset), env, origin))
+            case "minari":
+                about = {
+                    "dataset_id": target.name,
+                    "description": f"Converted from {dataset.source.path.name}",
+                }
+                about |= minari.env_spec(env)
+                minari.write(part, _in_env_units(dataset), *_spaces(dataset), about)
+            case "rlds":
+                name = re.sub(r"\W+", "_", target.name.lower()) or "data"
+                more = {"env": env, "origin": origin}
+                rlds.write(part, name, _in_env_units(dataset), *_spaces(dataset), more)
+    return _lost(dataset, kind)
+
+
+def _lost(dataset: Dataset, kind: str) -> list[str]:
+    """What a format other than our own cannot say of these transitions."""
+    found = []
+    if unknown := dataset.unknown_finals:
+        found.append(
+            f"that the last observation of {unknown:,} terminated episodes is not known (it is a copy)"
+        )
+    if kind == "rlds":
+        both = int((dataset.terminated & dataset.truncated).sum())
+        if both:
+            found.append(f"that {both:,} terminated transitions are truncated as well")
+        found += _rounded(dataset.reward[np.isfinite(dataset.reward)])
+    return found
+
+
+def _rounded(reward: np.ndarray) -> list[str]:
+    """What is lost of finite rewards `[N]` as float32."""
+    with np.errstate(over="ignore"):
+        off = np.abs(reward.astype(np.float32).astype(np.float64) - reward)
+    rounded, lost = off[(off > 0) & np.isfinite(off)], int(np.isinf(off).sum())
+    found = [f"{lost:,} rewards at all: they are too large for float32"] if lost else []
+    if len(rounded):
+        found.append(
+            f"the exact value of {len(rounded):,} rewards: float32 rounds them, by {rounded.max():.3g} at most"
+        )
+    return found
+
+
+def _refuse_names(space: Space[Any], kind: str, name: str, target: Path) -> None:
+    """Refuse keys of a Dict that a format cannot keep apart from its own way of writing groups.
+
+    Raises:
+        DataError: such a key.
+    """
+    paths = [path for path, _ in leaf_spaces(space)]
+    if twice := {path for path in paths if paths.count(path) > 1}:
+        raise DataError(
+            f"{name} have several parts that are called {listed(twice)} where dots stand between nested ones, so no "
+            "format keeps them apart",
+            target,
+            "rename the keys, and record the data again",
+        )
+    if kind != "npz":
+        _refuse_keys(space, kind, name, target)
+
+
+def _refuse_keys(space: Space[Any], kind: str, name: str, target: Path) -> None:
+    if isinstance(space, spaces.Tuple):
+        for child in space.spaces:
+            _refuse_keys(child, kind, name, target)
+    elif isinstance(space, spaces.Dict):
+        for key, child in space.spaces.items():
+            if (why := _why_not(str(key), kind)) is not None:
+                raise DataError(
+                    f"{name} have the key {key!r}, and {why}, so the format {kind} could not be read back",
+                    target,
+                    "write a recording, which keeps every key: --format npz; or rename the key",
+                )
+            _refuse_keys(child, kind, name, target)
+
+
+def _why_not(key: str, kind: str) -> str | None:
+    """Why a format cannot keep a key; None: it can."""
+    letters = "/" if kind == "minari" else "/."
+    if not key or key in (".", ".."):
+        return "an empty name or one of dots alone names no group"
+    if odd := next((letter for letter in letters if letter in key), None):
+        return (
+            f"{odd!r} separates a group from its parts there" if odd != "\0" else "no name holds the letter 0"
+        )
+    if kind == "minari" and re.fullmatch(r"_index_\d+", key):
+        return "that is how the parts of a tuple are called there"
+    return None
 
 
 def _spaces(dataset: Dataset) -> tuple[Space[Any], Space[Any]]:
@@ -94,7 +172,7 @@ def _write_d4rl(dataset: Dataset, target: Path, header: str) -> None:
     per_row = nbytes(dataset.source.obs) // max(1, len(dataset))
     size = max(1, min(len(dataset), BLOCK // max(1, per_row)))
     with hdf5.create(target) as file:
-        file.attrs[keyed.HEADER] = header
+        file.root().attrs[keyed.HEADER] = header
         for start in range(0, len(dataset), size):
             index = np.arange(start, min(len(dataset), start + size))
             found: dict[str, Tree] = {
@@ -105,9 +183,10 @@ def _write_d4rl(dataset: Dataset, target: Path, header: str) -> None:
                 "terminals": dataset.terminated[index],
                 "timeouts": dataset.truncated[index],
             }
+            root = file.root()
             for name, tree in found.items():
                 for path, leaf in tree_paths(tree_map(np.asarray, tree), name):
                     key = path.replace(".", "/")
-                    if key not in file:
-                        file.create_dataset(key, (len(dataset), *leaf.shape[1:]), leaf.dtype)
-                    file[key][start : index[-1] + 1] = leaf
+                    if key not in root:
+                        root.create_dataset(key, (len(dataset), *leaf.shape[1:]), leaf.dtype)
+                    root[key][start : index[-1] + 1] = leaf

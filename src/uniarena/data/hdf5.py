@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -198,6 +199,113 @@ def signed(path: Path) -> bool:
     return False
 
 
-def create(path: Path) -> Any:
-    """A new file, open for writing."""
-    return package().File(path, "w")
+class Target:
+    """A file that is being written.
+
+    Args:
+        file: of h5py.
+        disk: what it is written to.
+    """
+
+    def __init__(self, file: Any, disk: _Disk) -> None:
+        self._file, self._disk = file, disk
+
+    def root(self) -> Any:
+        """The group that holds everything.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        self._disk.check()
+        return self._file["/"]
+
+    def create_group(self, name: str) -> Any:
+        """A new group.
+
+        Raises:
+            OSError: something could not be written.
+        """
+        return self.root().create_group(name)
+
+
+class _Disk:
+    """A file as HDF5 writes to it, which never learns that it could not.
+
+    The library crashes when it closes a file that it failed to write. So the first error is kept for `check`, and what
+    would have been written from then on stays in memory, which is little if `check` is asked now and then.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file, self._at, self._end = file, 0, 0
+        self._error: OSError | None = None
+        self._kept: list[tuple[int, bytes]] = []
+
+    def check(self) -> None:
+        """Raise what went wrong."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size, start = len(rest), self._at
+        while rest and self._error is None:
+            try:
+                self._file.seek(self._at + size - len(rest))
+                rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                self._error = error
+        if rest:
+            self._kept.append((start + size - len(rest), bytes(rest)))
+        self._at += size
+        self._end = max(self._end, self._at)
+        return size
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        self._file.seek(self._at)
+        count = self._file.readinto(view) or 0
+        view[count:] = bytes(len(view) - count)
+        for at, data in self._kept:
+            low, high = max(at, self._at), min(at + len(data), self._at + len(view))
+            if low < high:
+                view[low - self._at : high - self._at] = data[low - at : high - at]
+        self._at += len(view)
+        return len(view)
+
+    def read(self, size: int) -> bytes:
+        buffer = bytearray(size)
+        self.readinto(buffer)
+        return bytes(buffer)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._end)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def truncate(self, size: int) -> int:
+        try:
+            self._file.truncate(size)
+        except OSError as error:
+            self._error = self._error or error
+        self._end = size
+        return size
+
+    def flush(self) -> None:
+        pass  # nothing waits here
+
+
+@contextlib.contextmanager
+def create(path: Path) -> Iterator[Target]:
+    """A new file, open for writing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    h5py = package()
+    with io.FileIO(path, "w+") as raw:
+        disk = _Disk(raw)
+        with h5py.File(disk, "w") as file:
+            yield Target(file, disk)
+        disk.check()

@@ -25,6 +25,7 @@ from uniarena.data.headers import mapping, parsed, spaces_of
 from uniarena.data.npz import DAMAGE, Writer, columns
 from uniarena.data.source import Source, booleans, numeric, rewards
 from uniarena.data.unread import refuse_unread
+from uniarena.data.writing import beside
 from uniarena.envs.spaces import leaf_spaces, space_to_json, storage_space
 
 FORMAT, VERSION = "uniarena-recording", 1
@@ -106,15 +107,13 @@ class Recorder:
         """Write everything that was taken. The same episodes give the same bytes.
 
         Raises:
-            DataError: no episode was taken.
+            DataError: no episode was taken, or the file cannot be written.
         """
         path = Path(path)
         if not self._lengths:
             raise DataError("no episode was recorded", path)
         text = json.dumps(self._header, sort_keys=True).encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        with Writer(part) as writer:
+        with beside(path) as part, Writer(part) as writer:
             writer.put(HEADER, ArrayColumn(np.frombuffer(text, np.uint8)))
             for name, leaves in self._leaves.items():
                 for (leaf, _), store in zip(leaves, self._stores[name], strict=True):
@@ -123,7 +122,6 @@ class Recorder:
                 writer.put(name, ArrayColumn(np.concatenate(parts)))
             writer.put("length", ArrayColumn(np.array(self._lengths, np.int64)))
             writer.put("final_known", ArrayColumn(np.array(self._known)))
-        part.replace(path)
         return path
 
 

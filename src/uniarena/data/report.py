@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena.data.errors import DataError
+from uniarena.data.writing import told
 
 WIDTH = 40
 """Characters of a histogram's longest bar."""
@@ -24,13 +25,15 @@ def write(found: dict[str, Any], path: Path) -> Path:
     """Write a page: HTML, or Markdown where the name ends in `.md`.
 
     Raises:
-        DataError: another ending.
+        DataError: another ending, or the page cannot be written.
     """
     kinds = {".html": _html, ".htm": _html, ".md": _markdown}
     if path.suffix.lower() not in kinds:
         raise DataError("a page is HTML or Markdown", path, "name it .html or .md")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(kinds[path.suffix.lower()](found), encoding="utf-8")
+    page = kinds[path.suffix.lower()](found)
+    with told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page, encoding="utf-8")
     return path
 
 

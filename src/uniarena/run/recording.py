@@ -16,6 +16,7 @@ from uniarena import assembly, checkpoint
 from uniarena.batch import Tree, tree_leaves, tree_map
 from uniarena.config import ConfigError, Experiment, to_mapping
 from uniarena.data import Episode, Recorder
+from uniarena.data.writing import refuse_taken, refuse_unwritable
 from uniarena.envs.protocol import Env, Step
 from uniarena.envs.spaces import MASK
 from uniarena.explorers.actor import untouched
@@ -58,6 +59,7 @@ def record_data(
     Raises:
         CheckpointError: as `evaluate`.
         ConfigError: `epsilon` is no probability, actions without bounds cannot be drawn, or the run has no environment.
+        DataError: something is at `out` already, or nothing can be written there; before anything is played.
     """
     if not 0.0 <= epsilon <= 1.0:
         raise ConfigError(f"epsilon is {epsilon}; expected a probability, 0 to 1")
@@ -75,6 +77,8 @@ def record_data(
     target = (
         Path(out) if out is not None else _default(owner(source), episodes, epsilon, deterministic, start)
     )
+    refuse_taken(target)
+    refuse_unwritable(target)
     env = assembly.build_env(exp, min(episodes, COLUMNS), run_dir=owner(source))
     try:
         mode = "deterministic" if deterministic else "stochastic"
