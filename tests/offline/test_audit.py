@@ -120,6 +120,48 @@ def test_actions_that_are_never_taken(tmp_path: Path) -> None:
     assert said(found, "of 4 actions 2 are never taken (2, 3)")
 
 
+def test_several_classes_at_once_have_no_bounds_that_they_could_lie_at(tmp_path: Path) -> None:
+    actions = np.stack([np.arange(10) % 2, np.arange(10) % 3, np.ones(10, int)], axis=1)
+    for acted in (spaces.MultiDiscrete([2, 4, 3]), None):
+        found = looked_into(tmp_path / "a.npz", acted=acted, **steps([5, 5], actions=actions))
+        words = (
+            "entries 1, 2 have classes that are never taken, 3 in all"
+            if acted
+            else "entries 2 have classes that"
+        )
+        assert said(found, words), found["warnings"]
+        assert not any(said(found, words) for words in ("at a bound", "quarter of the way", "one-hot"))
+        assert found["saturation"] == {} and "action" not in found["coverage"]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.float32])
+def test_actions_that_seem_to_be_one_hot(tmp_path: Path, dtype: Any) -> None:
+    actions = np.eye(3, dtype=dtype)[np.arange(10) % 3]
+    found = looked_into(tmp_path / "a.npz", **steps([5, 5], actions=actions))
+    assert said(found, "action: every row has a single 1 and else 0, so these seem to be 3 classes, one-hot.")
+    assert not any(said(found, words) for words in ("at a bound", "never taken", "floats"))
+    actions[3] = 1
+    assert not said(looked_into(tmp_path / "b.npz", **steps([5, 5], actions=actions)), "one-hot")
+    box = spaces.Box(0, 1, (3,), np.float32)
+    given = looked_into(
+        tmp_path / "c.npz", observed=box, acted=box, **steps([5, 5], **three(np.eye(3)[np.arange(10) % 3]))
+    )
+    assert not said(given, "one-hot")
+
+
+def three(actions: np.ndarray) -> dict[str, np.ndarray]:
+    """Observations of three numbers, and these actions."""
+    return {"actions": actions, "observations": actions + 1, "next_observations": actions + 2}
+
+
+def test_whole_numbers_that_are_floats(tmp_path: Path) -> None:
+    actions = (np.arange(10) % 3).astype(np.float32)
+    words = "action: every value is a whole number, and they are floats"
+    assert said(looked_into(tmp_path / "a.npz", **steps([5, 5], actions=actions)), words)
+    assert not said(looked_into(tmp_path / "b.npz", **steps([5, 5], actions=actions + 0.5)), words)
+    assert not said(looked_into(tmp_path / "c.npz", **steps([5, 5], actions=np.zeros(10))), words)
+
+
 def test_counting_classes_takes_no_memory_for_those_that_are_absent(tmp_path: Path) -> None:
     taken = np.arange(10) % 2 * (10**12 - 1)
     found = looked_into(tmp_path / "a.npz", acted=spaces.Discrete(10**12), **steps([5, 5], actions=taken))

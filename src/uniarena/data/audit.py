@@ -88,7 +88,9 @@ def audit(dataset: Dataset, limit: int | None = None) -> dict[str, Any]:
         "observations": [spread.to_json() for spread in look.obs],
         "actions": [spread.to_json() for spread in look.action],
         "saturation": {
-            s.name: s.saturation.tolist() for s in look.action if s.bounded.any() and s.classes is None
+            s.name: s.saturation.tolist()
+            for s in look.action
+            if s.bounded.any() and s.classes is None and not s.several
         },
         "coverage": _coverage(look),
         "duplicates": {"transitions": look.copies, "episodes": look.episode_copies},

@@ -33,7 +33,11 @@ def warnings_of(
         *_of_episodes(dataset, found, limit),
         *_of_rewards(found),
         *(text for spread in obs for text in _of_values(spread)),
-        *(text for spread in action for text in [*_of_values(spread), *_of_actions(spread)]),
+        *(
+            text
+            for spread in action
+            for text in [*_of_values(spread), *_of_actions(spread), *_of_dtypes(spread, dataset.spaces_known)]
+        ),
         *_of_copies(found),
     ]
 
@@ -122,6 +126,14 @@ def _of_actions(spread: Spread) -> Iterator[str]:
                 f"({listed_numbers(first, never)}); what they are worth can only be guessed."
             )
         return
+    if spread.several:
+        untaken = spread.untaken
+        if len(some := np.flatnonzero(untaken)):
+            yield (
+                f"{spread.name}: entries {listed_numbers(some)} have classes that are never taken, "
+                f"{untaken.sum():,} in all; what they are worth can only be guessed."
+            )
+        return
     many = np.flatnonzero(spread.saturation > MANY_AT_BOUND)
     if len(many):
         yield (
@@ -136,6 +148,23 @@ def _of_actions(spread: Spread) -> Iterator[str]:
                 f"{spread.name}: entries {listed_numbers(narrow)} stay within a quarter of the way between their "
                 "bounds; actions beyond it are unknown to the data."
             )
+
+
+def _of_dtypes(spread: Spread, known: bool) -> Iterator[str]:
+    """Actions that look like classes written in another way, where nobody said what they are."""
+    if known or spread.rows < 2 or spread.constant.all():
+        return
+    if spread.one_hot:
+        yield (
+            f"{spread.name}: every row has a single 1 and else 0, so these seem to be {spread.size} classes, one-hot. "
+            f"They are taken for {spread.size} actions at once; write the class as one whole number instead: "
+            "actions.argmax(axis=1)."
+        )
+    elif spread.whole and spread.space.dtype is not None and spread.space.dtype.kind == "f":
+        yield (
+            f"{spread.name}: every value is a whole number, and they are floats, so they are taken for numbers without "
+            "bounds. If they are classes, write them as integers: actions.astype(int)."
+        )
 
 
 def _of_copies(found: dict[str, Any]) -> Iterator[str]:

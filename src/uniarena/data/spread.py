@@ -13,6 +13,8 @@ BINS = 20
 """Equal parts of the way between two bounds, of which the share that was visited is counted."""
 LISTED = 64
 """Entries of a leaf up to which figures of each are given."""
+MOST_ENTRIES = 4096
+"""Entries of a leaf up to which it is asked whether its values are classes; pictures have more."""
 COUNTED = 2**16
 """Classes up to which each is listed with its count."""
 NEAR = 1e-3
@@ -31,6 +33,8 @@ class Spread:
         nonfinite_finals, large_finals: the same of what episodes ended in; `largest`: the worst of the latter.
         classes: how many classes a Discrete leaf has; None: it has none.
         taken: classes that were seen, counted from 0 and ascending, and how often: as large as what was seen.
+        seen: values of each entry of a MultiDiscrete or MultiBinary leaf that were seen; None: it is neither, or large.
+        whole: every value is a whole number; `one_hot`: every row has a single 1 and else 0, of several entries.
     """
 
     def __init__(self, name: str, space: Space[Any]) -> None:
@@ -48,7 +52,13 @@ class Spread:
         listed = self.size <= LISTED
         self.classes = int(space.n) if isinstance(space, spaces.Discrete) else None
         self.taken: tuple[np.ndarray, np.ndarray] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        self._visited = np.zeros((self.size, BINS), bool) if listed and self.bounded.any() else None
+        self.several = isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary)
+        self.seen = [np.zeros(0)] * self.size if self.several and listed else None
+        self.whole, self.one_hot = self.size <= MOST_ENTRIES, 1 < self.size <= MOST_ENTRIES
+        classes = self.several or self.classes is not None
+        self._visited = (
+            np.zeros((self.size, BINS), bool) if listed and self.bounded.any() and not classes else None
+        )
 
     def add(self, rows: np.ndarray, wide: np.ndarray | None = None, final: bool = False) -> None:
         """Values `[N, *shape]`.
@@ -76,6 +86,7 @@ class Spread:
         self._sum += moved.sum(axis=0)
         self._square += (moved**2).sum(axis=0)
         self._count += finite.sum(axis=0)
+        self._look_for_classes(values)
         self._hold_against_bounds(values, finite)
 
     def _count_odd(self, values: np.ndarray, odd: np.ndarray, final: bool) -> None:
@@ -90,6 +101,13 @@ class Spread:
             self.nonfinite_rows, self.large_rows = self.nonfinite_rows + nonfinite, self.large_rows + large
         if large:
             self.largest = max(self.largest, largest(values[odd & finite]), key=abs)
+
+    def _look_for_classes(self, values: np.ndarray) -> None:
+        self.whole = self.whole and bool((values == np.floor(values)).all())
+        if self.one_hot:
+            self.one_hot = bool(np.isin(values, (0, 1)).all() and (values.sum(axis=1) == 1).all())
+        if self.seen is not None:
+            self.seen = [np.union1d(seen, values[:, k]) for k, seen in enumerate(self.seen)]
 
     def _count_classes(self, rows: np.ndarray) -> None:
         (seen, counts), (new, more) = self.taken, np.unique(rows, return_counts=True)
@@ -129,6 +147,12 @@ class Spread:
         inside = (self.taken[0] >= 0) & (self.taken[0] < self.classes)
         counts[self.taken[0][inside]] = self.taken[1][inside]
         return list(counts.tolist())
+
+    @property
+    def untaken(self) -> np.ndarray:
+        """`[entries]` of a MultiDiscrete or MultiBinary leaf: how many of their classes were never seen."""
+        count = self.bounds[1] - self.bounds[0] + 1
+        return np.array([count[k] - len(seen) for k, seen in enumerate(self.seen or ())], np.int64)
 
     @property
     def mean(self) -> np.ndarray:
