@@ -122,11 +122,10 @@ def header(observed: Space[Any], acted: Space[Any], env: Any, origin: Any) -> st
 def _with_header(source: Source, text: Any) -> Source:
     if not isinstance(text, str):
         return source
-    what = f"its attribute {HEADER}"
-    found = parsed(text, what, source.path)
-    source.observation_space, source.action_space = spaces_of(found, what, source.path)
-    source.env = mapping(found, "env", what, source.path)
-    source.origin = mapping(found, "origin", what, source.path)
+    where = f"{source.path} attribute {HEADER}"
+    found = parsed(text.encode(errors="surrogatepass"), where)
+    source.observation_space, source.action_space = spaces_of(found, where)
+    source.env, source.origin = mapping(found, "env", where), mapping(found, "origin", where)
     return source
 
 

@@ -30,7 +30,6 @@ from uniarena.envs.spaces import leaf_spaces, space_to_json, storage_space
 
 FORMAT, VERSION = "uniarena-recording", 1
 HEADER = "header"
-OURS = "its header"
 
 
 class Recorder:
@@ -159,7 +158,8 @@ def read(path: Path, keeping: Keeping) -> Source:
     """
     found = columns(path, keeping)
     header = _header(found, path)
-    observed, acted = spaces_of(header, OURS, path)
+    where = f"{path} {HEADER}"
+    observed, acted = spaces_of(header, where)
     trees = {name: _tree(found, name, space, path) for name, space in (("obs", observed), ("action", acted))}
     reward = rewards(_of(found, "reward", path), f"{path} reward")
     flags = [
@@ -184,8 +184,8 @@ def read(path: Path, keeping: Keeping) -> Source:
         observation_space=observed,
         action_space=acted,
         counted_from_zero=True,
-        env=mapping(header, "env", OURS, path),
-        origin=mapping(header, "origin", OURS, path),
+        env=mapping(header, "env", where),
+        origin=mapping(header, "origin", where),
         flags={"terminated": "recorded", "truncated": "recorded"},
     )
 
@@ -214,7 +214,7 @@ def _header(found: Mapping[str, Column], path: Path) -> dict[str, Any]:
         )
     column = numeric(_of(found, HEADER, path), f"{path} {HEADER}")
     with np.errstate(invalid="ignore"):
-        header = parsed(column.all().astype(np.uint8).tobytes(), OURS, path)
+        header = parsed(column.all().astype(np.uint8).tobytes(), f"{path} {HEADER}")
     if header.get("format") != FORMAT:
         raise DataError("its header is not one of ours", path, "write or copy it again")
     if header.get("version") != VERSION:
