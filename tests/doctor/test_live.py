@@ -74,7 +74,7 @@ def test_updates_that_go_too_far_are_told_while_the_run_goes_on(
         learner,
         50_000,
         agent={"policy": {"hidden_sizes": [8], "gsde": True}},
-        callbacks=[doctor],
+        callbacks=[doctor, {"type": "monitor", "every_env_steps": 2_000}],
         sampling=sampling,
     )
     assert ended.env_steps <= 5_000

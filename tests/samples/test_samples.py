@@ -55,7 +55,7 @@ def test_the_landers_intervals_mean_every_iteration_every_ten_and_every_five() -
     finally:
         env.close()
     rollout = 8 * 2048
-    assert every == {"log": rollout, "save": 10 * rollout, "eval": 5 * rollout}
+    assert every == {"log": rollout, "save": 10 * rollout, "eval": 5 * rollout, "monitor": rollout}
     assert notices == []
 
 

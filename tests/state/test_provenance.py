@@ -75,6 +75,9 @@ def test_run_dir_is_the_folder_itself_and_must_be_free(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"not empty") as caught:
         create_run_folder(tmp_path, "a", 0, tmp_path / "empty")
     assert "uniarena resume" in str(caught.value) and "experiment.run_dir" in str(caught.value)
+    (tmp_path / "empty" / "config.yaml").touch()  # of a run without a checkpoint, which cannot be resumed
+    with pytest.raises(ConfigError, match="begin it again with --resume-if-exists"):
+        create_run_folder(tmp_path, "a", 0, tmp_path / "empty")
     with pytest.raises(ConfigError, match="cannot be made"):
         create_run_folder(tmp_path, "a", 0, tmp_path / "empty" / "file")
 
