@@ -96,11 +96,8 @@ def _own_folder(folder: Path) -> Path:
         how = f"continue the run in it with `uniarena resume {shlex.quote(str(folder))}`"
         if (folder / "config.yaml").exists() and not any((folder / "checkpoints").glob("*/manifest.json")):
             how = "the run in it ended before its first checkpoint: begin it again with --resume-if-exists"
-        raise ConfigError(
-            f"{folder} is not empty; a run needs a folder of its own",
-            path="experiment.run_dir",
-            hint=f"{how}, or name another folder",
-        )
+        said = f"{folder} is not empty; a run needs a folder of its own"
+        raise ConfigError(said, path="experiment.run_dir", hint=f"{how}, or name another folder")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
