@@ -32,7 +32,7 @@ def read(source: str | Path | Mapping[str, Any]) -> Section:
     if not isinstance(source, str | Path):
         raise ConfigError(f"expected a file, a recipe or a map; got {type(source).__name__}")
     path = _resolve(str(source))
-    return from_text(text_of(path, str(source)), _shown(path), is_json=path.suffix == ".json")
+    return from_text(text_of(path, str(source)), shown(path), is_json=path.suffix == ".json")
 
 
 def text_of(path: Path, name: str) -> str:
@@ -128,7 +128,7 @@ def _resolve(source: str) -> Path:
     raise ConfigError(f"there is no file or recipe {source!r}", hint=hint)
 
 
-def _shown(path: Path) -> str:
+def shown(path: Path) -> str:
     """The path as the user would write it from here."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))

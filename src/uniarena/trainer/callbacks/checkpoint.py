@@ -14,6 +14,7 @@ from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
 from uniarena.checkpoint.find import whole_of
 from uniarena.config import Between, ConfigError, config
+from uniarena.config.read import shown
 from uniarena.envs.faults import WorkerError
 from uniarena.trainer.callbacks.frequency import Every
 from uniarena.trainer.callbacks.retention import Shelf
@@ -116,7 +117,7 @@ class Checkpoint:
         if self._saved_at != trainer.counters.iterations:
             self._save_last(trainer, "interrupt" if interrupted else "final")
         if interrupted and trainer.run_dir is not None:
-            _log.info("saved; continue with: uniarena resume %s", _shown(whole_of(trainer.run_dir)))
+            _log.info("saved; continue with: uniarena resume %s", shown(whole_of(trainer.run_dir)))
 
     def on_exception(self, trainer: Any, event: ExceptionRaised) -> None:
         """A worker that fails for good costs what it was collecting, and nothing that was learned before: agent, buffer
@@ -193,9 +194,3 @@ def refuse_unsavable(callbacks: Sequence[Any]) -> None:
                 raise ConfigError(
                     f"{type(callback).__name__} cannot be saved: {error}", path=f"callbacks.{index}"
                 ) from None
-
-
-def _shown(path: Path) -> Path:
-    """As messages call it: from the working directory, where it lies below that."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
