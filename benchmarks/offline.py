@@ -85,7 +85,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "rebrac": {"batch_size": 256},
     "bcq": {"model_hidden_sizes": [256, 256]},
     "cql": {"conservative": {"samples": 4}},
-    "discrete_cql": {"learning_rate": 3e-4, "batch_size": 256, "double": True, "tau": 0.005},
+    "discrete_cql": {  # quantiles: Kumar et al. 2020, section 6
+        "learning_rate": 3e-4,
+        "batch_size": 256,
+        "double": True,
+        "tau": 0.005,
+        "returns": "qr",
+        "n_quantiles": 32,
+    },
     "discrete_bcq": {},
 }
 """What differs from a learner's defaults on every task."""
