@@ -13,7 +13,7 @@ import torch
 from tests.cli.test_runs import rows, weights
 from uniarena import checkpoint
 from uniarena.checkpoint import CheckpointError
-from uniarena.run import training
+from uniarena.run import single, training
 
 US = "tests.cli.users"
 JOB = ("train", "small.yaml", "--run-dir", "job", "--resume-if-exists")
@@ -181,8 +181,8 @@ def test_a_folder_in_use_is_neither_cleared_nor_gone_on_with(ua) -> None:
 def test_the_lock_is_held_from_the_decision_to_the_end(ua, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
 
-    def watched(name: str) -> None:
-        real = getattr(training, name)
+    def watched(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             result = real(*arguments, **options)
@@ -191,10 +191,10 @@ def test_the_lock_is_held_from_the_decision_to_the_end(ua, monkeypatch: pytest.M
                 pass
             return result
 
-        monkeypatch.setattr(training, name, call)
+        monkeypatch.setattr(owner, name, call)
 
-    for name in ("requeued", "clear_crashed", "plan"):
-        watched(name)
+    for owner, name in ((single, "requeued"), (single, "clear_crashed"), (training, "plan")):
+        watched(owner, name)
     assert ua(*JOB, f"callbacks=['{US}:CtrlC']").code == 130
     assert ua("resume", "job").code == 0
     assert held == ["requeued", "clear_crashed", "plan"]

@@ -116,12 +116,12 @@ class StopsAt:
 def test_a_making_that_was_interrupted_goes_on(
     recipe: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = making.train
-    monkeypatch.setattr(making, "train", lambda exp, **how: whole(exp, **how, callbacks=[StopsAt()]))
+    whole = making.train_one
+    monkeypatch.setattr(making, "train_one", lambda *what, **how: whole(*what, **how, callbacks=[StopsAt()]))
     with pytest.raises(KeyboardInterrupt):
         made(recipe, tmp_path, "mixed")
     assert not (tmp_path / "mixed.npz").exists()
-    monkeypatch.setattr(making, "train", whole)
+    monkeypatch.setattr(making, "train_one", whole)
     assert made(recipe, tmp_path, "mixed").read_bytes() == made(recipe, folder, "mixed").read_bytes()
 
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from uniarena import checkpoint, cli, provenance
-from uniarena.run import training
+from uniarena.run import single
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -124,7 +124,7 @@ def run_command(arguments: tuple[str, ...]) -> None:
 def hurry(patch: pytest.MonkeyPatch) -> None:
     """Leave out what takes longer than these short runs and is tested elsewhere."""
     patch.setattr(provenance, "write_provenance", lambda *_, **__: {})
-    patch.setattr(training, "portable", lambda *_: {})
+    patch.setattr(single, "portable", lambda *_: {})
     patch.setattr(os, "fsync", lambda file: None)
 
 

@@ -19,7 +19,7 @@ from uniarena import assembly, checkpoint, provenance, train
 from uniarena.assembly import starting
 from uniarena.checkpoint import files
 from uniarena.config import ConfigError
-from uniarena.run import NothingToDo, resume, stages, training
+from uniarena.run import NothingToDo, resume, single, stages
 
 
 class Killed(BaseException):
@@ -69,8 +69,8 @@ def kills(patch: pytest.MonkeyPatch, owner: Any, name: str, call: int, after: bo
 
 
 MOMENTS = {
-    "after the last checkpoint of the first": (training, "write_result", 1, False),
-    "after the first": (training, "write_result", 1, True),
+    "after the last checkpoint of the first": (single, "write_result", 1, False),
+    "after the first": (single, "write_result", 1, True),
     "before the second begins": (stages, "last_checkpoint", 1, False),
     "while its networks are taken over": (starting, "_go_on", 1, False),
     "when they were": (starting, "_go_on", 1, True),
@@ -119,7 +119,7 @@ def test_a_job_that_is_started_again_goes_on(whole: Path, data: Path, tmp_path: 
 
 def killed_in(owner: str, name: str, call: int, arguments: tuple[str, ...]) -> None:
     """A command whose process is ended by the system in the n-th call of a function."""
-    module = {"training": training, "starting": starting, "stages": stages, "files": files}[owner]
+    module = {"single": single, "starting": starting, "stages": stages, "files": files}[owner]
     real, left = getattr(module, name), [call]
 
     def patched(*args: Any, **kwargs: Any) -> Any:
@@ -134,7 +134,7 @@ def killed_in(owner: str, name: str, call: int, arguments: tuple[str, ...]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment", [("training", "write_result", 1), ("starting", "_go_on", 1), ("files", "_publish", 5)]
+    "moment", [("single", "write_result", 1), ("starting", "_go_on", 1), ("files", "_publish", 5)]
 )
 def test_sigkill_at_the_change_of_stages(moment: tuple[str, str, int], data: Path, tmp_path: Path) -> None:
     file, straight, cut = tmp_path / "run.json", tmp_path / "straight", tmp_path / "cut"

@@ -31,7 +31,7 @@ from uniarena.explorers.sample import SampleExplorer
 from uniarena.run.folder import CHECKPOINTS, read_result
 from uniarena.run.recording import env_of, record_data, stored
 from uniarena.run.saved import UNUSED_SEEDS, evaluate
-from uniarena.run.training import train
+from uniarena.run.single import train_one
 
 log = logging.getLogger("uniarena")
 
@@ -117,7 +117,9 @@ class Making:
         folder = self.path.parent / "runs" / f"{name}-{exp.training.total_timesteps}-seed-{self.cfg.seed}"
         found = read_result(folder)
         if found is None or found.resumable:
-            result = train(exp, run_dir=folder, resume_if_exists=True, quiet=quiet)
+            assembly.check(exp)
+            ensure_data(exp, quiet)  # of demonstrations
+            result = train_one(exp, folder, resume_if_exists=True, quiet=quiet)
             if result.resumable:
                 raise KeyboardInterrupt
         return folder
@@ -255,6 +257,13 @@ def makings(exp: Experiment) -> list[Making]:
     """How the data of a run is made; none where its config does not say, or there is no data."""
     ways = [(where, cfg, cfg.made_from) for where, cfg in data_of(exp)]
     return [Making(Path(cfg.path), how, where) for where, cfg, how in ways if how is not None]
+
+
+def ensure_data(exp: Experiment, quiet: bool = False) -> None:
+    """Make the data of a run, where its config says how (`made_from`) and the file is not there."""
+    with exp.locating():
+        for wanted in makings(exp):
+            wanted.make(quiet)
 
 
 def pieces(rows: Batch, action: Tree) -> Iterator[Episode]:

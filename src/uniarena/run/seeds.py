@@ -15,8 +15,9 @@ from uniarena.config import ConfigError, Experiment, dump, from_text, load
 from uniarena.run.folder import CHECKPOINTS, CONFIG, SEEDS, clear_crashed, read_result
 from uniarena.run.result import Result, SeedsReport
 from uniarena.run.resuming import NothingToDo, is_left_out, refuse_other, with_secrets
+from uniarena.run.single import name_of, new_folder, own_folder
 from uniarena.run.surroundings import INTERRUPTED
-from uniarena.run.training import Source, name_of, new_folder, own_folder, read, resume, train
+from uniarena.run.training import Source, read, resume, train
 
 log = logging.getLogger("uniarena")
 

@@ -25,18 +25,11 @@ from uniarena.run.changes import Change, find_changes
 from uniarena.run.compare import told
 from uniarena.run.fitting import check_fit
 from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
-from uniarena.run.making import makings
+from uniarena.run.making import ensure_data, makings
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
+from uniarena.run.single import go_on, name_of, new_folder, own_folder, train_one
 from uniarena.run.surroundings import INTERRUPTED, ended_early, messages
-from uniarena.run.training import (
-    continue_,
-    ensure_data,
-    name_of,
-    new_folder,
-    own_folder,
-    train,
-)
 
 log = logging.getLogger("uniarena")
 
@@ -225,7 +218,8 @@ class _Whole:
             found = self._plan(index)
             found.refuse_finished()
             with checkpoint.locked(place):
-                return continue_(found, place, self.quiet, self.callbacks)
+                ensure_data(found.exp, self.quiet)
+                return go_on(found, place, self.quiet, self.callbacks)
         if place.is_dir():
             clear_crashed(place)
         exp = replace(stage.exp, experiment=replace(stage.exp.experiment, run_dir=None))
@@ -235,8 +229,9 @@ class _Whole:
             exp = replace(exp, agent=replace(exp.agent, init_from=start))
         with messages(made(place), self.quiet):
             log.info("stage %d of %d: %s", index + 1, len(self.exp.stages), stage.name)
-        options: dict[str, Any] = {"quiet": self.quiet, "callbacks": self.callbacks}
-        return train(exp, run_dir=place, resume_if_exists=True, **options)
+        assembly.check(exp)
+        ensure_data(exp, self.quiet)
+        return train_one(exp, place, resume_if_exists=True, quiet=self.quiet, callbacks=self.callbacks)
 
     def _over(self, index: int) -> Result:
         """The result of a stage that ended, or was killed, with nothing left to do."""
