@@ -148,23 +148,22 @@ def test_shuffled_transitions_are_taken_for_what_they_are(tmp_path: Path) -> Non
 
 def test_jumps_are_told_from_the_changes_of_every_step() -> None:
     from uniarena.data.columns import ArrayColumn
-    from uniarena.data.jumps import jumps
+    from uniarena.data.jumps import changes
 
     rng = np.random.default_rng(0)
     angle = np.arange(2000) * 0.05
     swing = np.stack([np.cos(angle), np.sin(angle)], axis=1) + rng.normal(size=(2000, 2)) * 0.005
     still = np.repeat([[1.0], [2.0]], 1000, axis=0)  # usually stays still, and says nothing when it does not
     obs = np.concatenate([swing, still], axis=1)
-    whole, comparable = jumps(ArrayColumn(obs), np.zeros(2000, bool), DataConfig(path="x").jump)
-    assert comparable and not whole.any()
+    jump, none = DataConfig(path="x").jump, np.zeros(2000, bool)
+    whole = changes(ArrayColumn(obs), none)
+    assert (
+        whole is not None and not (whole > jump).any() and np.flatnonzero(np.isnan(whole)).tolist() == [1999]
+    )
     obs[700:, :2] *= -1  # as a reset to the other side
-    found, _ = jumps(ArrayColumn(obs), np.zeros(2000, bool), DataConfig(path="x").jump)
-    assert np.flatnonzero(found).tolist() == [699]
-    assert not jumps(ArrayColumn(obs), np.arange(2000) == 699, DataConfig(path="x").jump)[
-        0
-    ].any()  # flagged already
-    nothing, comparable = jumps(ArrayColumn(still), np.zeros(2000, bool), 4.0)
-    assert not comparable and not nothing.any()
+    found = changes(ArrayColumn(obs), none)
+    assert found is not None and np.flatnonzero(found > jump).tolist() == [699]
+    assert changes(ArrayColumn(still), none) is None
 
 
 def steps_of(count: int, terminal: bool, last: bool = True) -> dict[str, np.ndarray | list[bytes]]:

@@ -20,6 +20,7 @@ from uniarena.assembly.reference import reference_of
 from uniarena.assembly.stages import check_stages
 from uniarena.assembly.starting import init_from
 from uniarena.batch import tree_leaves
+from uniarena.buffers.dataset import doubts
 from uniarena.config import ConfigError, Experiment, Section, check_components, component, parse
 from uniarena.config.assembly import REGULARIZERS, of_data, regularizers
 from uniarena.config.errors import Faults
@@ -296,7 +297,7 @@ def build_trainer(
                 raise cannot_be_made(exp.environment.id, error) from error
             raise
     spaces = concluded(exp) if exp.environment.id is None else []
-    return trainer, notices + spaces + _scale_notices(trainer)
+    return trainer, [*notices, *spaces, *doubts(agent.buffer), *_scale_notices(trainer)]
 
 
 def _scale_notices(trainer: Trainer) -> list[str]:

@@ -118,7 +118,9 @@ class DatasetBuffer:
         data, source = self.dataset, self.dataset.source
         origin = ", ".join(f"{name} {value}" for name, value in source.origin.items() if _short(value))
         said = f" ({origin})" if origin else ""
-        return f"{len(data):,} transitions in {data.episodes:,} episodes of {source.path}{said}"
+        episodes = len(np.unique(data.rows.found))
+        pieces = f" ({data.episodes:,} pieces)" if data.episodes != episodes else ""
+        return f"{len(data):,} transitions in {episodes:,} episodes{pieces} of {source.path}{said}"
 
     def add(self, rollout: Rollout) -> None:
         """A dataset takes nothing.
@@ -279,6 +281,12 @@ def _sender(device: torch.device) -> Callable[[np.ndarray], Tensor]:
     if device.type == "cpu":
         return torch.from_numpy
     return lambda array: torch.from_numpy(array).to(device)
+
+
+def doubts(buffer: Any) -> list[str]:
+    """What was left out of the data that a buffer holds, or concluded of it, one sentence each; also of a mixture."""
+    held = [part for part in getattr(buffer, "buffers", [buffer]) if isinstance(part, DatasetBuffer)]
+    return [f"{part.dataset.source.path}: {text}" for part in held for text in part.dataset.account.doubts()]
 
 
 def _refuse_other_spaces(dataset: Dataset, spec: BufferSpec) -> None:

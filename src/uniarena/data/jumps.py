@@ -6,6 +6,7 @@ where the observation jumps: a guess, which is why what it finds is left out and
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from uniarena.data.columns import BLOCK, Column
 
 LOOKED_AT = 20_000
 """Steps from which the usual size of a change is taken."""
+SAMPLE = BLOCK // 4
+"""Bytes of a column from which the usual size of a change is taken at most."""
+SPOTS = 8
+"""Places that parts of a column are taken from."""
 USUAL = 95.0
 """Percentile of a change that is still usual."""
 
@@ -28,17 +33,44 @@ def breaks(obs: Tree, next_obs: Tree, ends: np.ndarray, spots: int = 0) -> np.nd
         spots: look at so many parts only, spread over the data; 0: at all of it.
     """
     found = np.zeros(len(ends), bool)
-    for before, after in zip(tree_leaves(obs), tree_leaves(next_obs), strict=True):
+    for before, after in _pairs(obs, next_obs):
         spans = _spans(before)
         for start, stop in spans[:: max(1, len(spans) // spots)] if spots else spans:
             stop = min(stop, len(ends) - 1)
             if stop > start:
-                following, given = before.read(start + 1, stop + 1), after.read(start, stop)
-                differs = following.astype(given.dtype, copy=False) != given
-                if given.dtype.kind == "f":  # a damaged entry says nothing; the others of its row do
-                    differs &= np.isfinite(given) & np.isfinite(following)
-                found[start:stop] |= differs.any(axis=tuple(range(1, differs.ndim)))
+                found[start:stop] |= _differ(before.read(start + 1, stop + 1), after.read(start, stop))
     return found & ~ends
+
+
+def unlike(obs: Tree, next_obs: Tree, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """`[M]` bool: whether the next observation of each of `rows` is another than the observation in `places`."""
+    found = np.zeros(len(rows), bool)
+    for before, after in _pairs(obs, next_obs):
+        found |= _differ(before.take(places), after.take(rows))
+    return found
+
+
+def _pairs(obs: Tree, next_obs: Tree) -> Iterator[tuple[Column, Column]]:
+    """Columns to compare. What the file has in half precision is compared as it stands there: rounded twice, by way of
+    float32, it may be another number.
+    """
+    for pair in zip(tree_leaves(obs), tree_leaves(next_obs), strict=True):
+        exact = [column if column.wide is None else column.wide for column in pair]
+        half = any(column.dtype == np.float16 for column in exact)
+        yield (exact[0], exact[1]) if half else pair
+
+
+def _differ(following: np.ndarray, given: np.ndarray) -> np.ndarray:
+    """`[M]` bool: rows that are not equal, as the coarser of both dtypes has them."""
+    if following.dtype.kind == given.dtype.kind == "f":
+        coarse = min(following.dtype, given.dtype, key=lambda dtype: dtype.itemsize)
+        with np.errstate(over="ignore"):
+            following, given = following.astype(coarse, copy=False), given.astype(coarse, copy=False)
+        differs = following != given  # a damaged entry says nothing; the others of its row do
+        differs &= np.isfinite(given) & np.isfinite(following)
+    else:
+        differs = following.astype(given.dtype, copy=False) != given
+    return differs.any(axis=tuple(range(1, differs.ndim)))
 
 
 def wrapped(obs: Tree, next_obs: Tree, rows: np.ndarray) -> np.ndarray:
@@ -53,38 +85,49 @@ def wrapped(obs: Tree, next_obs: Tree, rows: np.ndarray) -> np.ndarray:
     return same
 
 
-def jumps(obs: Tree, ends: np.ndarray, factor: float) -> tuple[np.ndarray, bool]:
-    """`[N]` bool: rows, not among `ends`, after which the observation changes by much more than it usually does.
+def changes(obs: Tree, ends: np.ndarray, spots: int = 0) -> np.ndarray | None:
+    """`[N]` how much the observation changes after each row, in its usual change; NaN where it was not looked at.
 
-    An entry's usual change is the 95th percentile of |o' − o|; entries that usually stay still say nothing. A row jumps
-    where the root mean square of the changes, each in its usual size, is above `factor`.
+    An entry's usual change is the 95th percentile of |o' − o|; entries that usually stay still say nothing. A row's is
+    the root mean square over entries.
+
+    Args:
+        ends: `[N]` rows whose change is not usual.
+        spots: look at so many parts only, spread over the data; 0: at all of it.
 
     Returns:
-        the rows, and whether any entry changes at all so that there was something to compare.
+        None where no entry changes at all, so that there is nothing to compare.
     """
     columns = [column for column in tree_leaves(obs) if column.dtype.kind in "fiu"]
     scales = [_usual(column, ends) for column in columns]
     entries = sum(int(np.count_nonzero(scale)) for scale in scales)
     if not entries:
-        return np.zeros(len(ends), bool), False
+        return None
     total = np.zeros(len(ends))
+    looked = np.ones(len(ends), bool)
+    looked[-1] = False
     for column, scale in zip(columns, scales, strict=True):
         moving = scale > 0
-        for start, stop in _spans(column):
+        spans = _spans(column, BLOCK // spots if spots else BLOCK)
+        chosen = spans[:: max(1, len(spans) // spots)] if spots else spans
+        seen = np.zeros(len(ends), bool)
+        for start, stop in chosen:
             stop = min(stop, len(ends) - 1)
+            seen[start:stop] = True
             if stop > start and moving.any():
                 change = _changes(column, start, stop)[:, moving] / scale[moving]
                 with np.errstate(over="ignore"):
                     total[start:stop] += np.nan_to_num(change**2, nan=0.0).sum(axis=1)
-    return (np.sqrt(total / entries) > factor) & ~ends, True
+        looked &= seen
+    return np.where(looked, np.sqrt(total / entries), np.nan)
 
 
 def _usual(column: Column, ends: np.ndarray) -> np.ndarray:
     """`[entries]` the usual change of each."""
     pieces = []
     count = len(ends) - 1
-    size = max(1, min(LOOKED_AT, BLOCK // max(1, column.nbytes // max(1, len(column)))))
-    spots = np.unique(np.linspace(0, max(0, count - size), max(1, min(8, -(-count // size)))).astype(int))
+    size = max(1, min(LOOKED_AT, SAMPLE // SPOTS // max(1, column.nbytes // max(1, len(column)))))
+    spots = np.unique(np.linspace(0, max(0, count - size), max(1, min(SPOTS, -(-count // size)))).astype(int))
     for start in spots:
         stop = min(count, int(start) + size)
         if stop > start:
@@ -106,6 +149,6 @@ def _changes(column: Column, start: int, stop: int) -> np.ndarray:
         return np.abs(np.diff(rows, axis=0))
 
 
-def _spans(column: Any) -> list[tuple[int, int]]:
-    size = max(1, BLOCK // max(1, column.nbytes // max(1, len(column))))
+def _spans(column: Any, most: int = BLOCK) -> list[tuple[int, int]]:
+    size = max(1, most // max(1, column.nbytes // max(1, len(column))))
     return [(start, min(len(column), start + size)) for start in range(0, len(column), size)]

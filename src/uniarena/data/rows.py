@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from uniarena.batch import tree_leaves
+from uniarena.data.alignment import check_flags, check_next_observations, flags_beside_jumps
 from uniarena.data.columns import Column
 from uniarena.data.config import DataConfig
 from uniarena.data.errors import DataError
-from uniarena.data.jumps import breaks, jumps, wrapped
+from uniarena.data.jumps import SPOTS, breaks, changes, wrapped
 from uniarena.data.source import Source, fit_float32
 
 SHUFFLED = 0.5
 """Share of rows that no row follows, from which they are taken for single transitions without order."""
-SPOTS = 8
-"""Places at which a file with every flag is looked at, to see whether its rows follow each other."""
+UNSEEN = 5.0
+"""How many times the size of a jump a change is that is told though every flag is there."""
 LIMIT = "time limit without the observation it ended with"
 END = "end of the data"
 FIXED = "end of an episode of fixed length"
@@ -51,6 +52,17 @@ class Account:
     steps: int = 0
     reward_before: float = 0.0
     notes: list[str] = field(default_factory=list)
+
+    def doubts(self) -> list[str]:
+        """What whoever learns from it should know, one sentence each: steps left out, flags concluded, and notes."""
+        found = []
+        if left_out := sum(self.dropped.values()):
+            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in self.dropped.items())
+            found.append(f"{left_out:,} of {self.steps:,} steps are no transitions ({reasons}).")
+        found += [
+            f"Concluded, not read from flags: {count:,} {what}." for what, count in self.inferred.items()
+        ]
+        return found + self.notes
 
 
 @dataclass
@@ -134,30 +146,14 @@ def _ends_concluded(
     """
     gap = np.zeros(len(end), bool)
     absent = source.truncated is None
-    if source.next_obs is not None and (
-        absent or breaks(source.obs, source.next_obs, end, spots=SPOTS).any()
-    ):
-        broken = breaks(source.obs, source.next_obs, end)
-        share = broken.sum() / max(1, (~end[:-1]).sum())
-        if share > SHUFFLED:
-            gap = broken
-            account.notes.append(
-                f"The next observation of {share:.0%} of the rows is not the observation of the row after them: these "
-                "are single transitions without order. Episodes are those of the flags; n-step sums have one step."
-            )
-        elif broken.any():
-            account.inferred["ends where the next observation is not the next row's"] = int(broken.sum())
-            end |= broken
+    if source.next_obs is not None:
+        check_flags(source, end)
+        gap = _chain(source, end, absent, account)
     if cfg.boundary == "fixed_length":
         _fixed_lengths(cfg, end, reasons)
-    elif cfg.boundary == "jump" or (absent and source.next_obs is None):
-        found, comparable = jumps(source.obs, end, cfg.jump)
-        reasons[JUMP] = found
-        end |= found
-        if not comparable:
-            account.notes.append(
-                "No entry of the observation changes, so ends without a flag cannot be found."
-            )
+        _say_redundant(source, reasons[FIXED], account)
+    elif source.next_obs is None or cfg.boundary == "jump":
+        _jumps(source, cfg, end, reasons, account)
     if absent and source.next_obs is None and cfg.boundary == "drop":
         account.notes.append(
             "The file has no timeouts and no next observations, so an episode that was cut off shows only where its "
@@ -167,6 +163,60 @@ def _ends_concluded(
         reasons[END] = np.zeros(len(end), bool)
         reasons[END][-1] = end[-1] = True
     return gap
+
+
+def _chain(source: Source, end: np.ndarray, absent: bool, account: Account) -> np.ndarray:
+    """Ends where the next observation is not the next row's, added to `end` → rows of data that has no order."""
+    if not absent and not breaks(source.obs, source.next_obs, end, spots=SPOTS).any():
+        return np.zeros(len(end), bool)
+    broken = breaks(source.obs, source.next_obs, end)
+    share = broken.sum() / max(1, (~end[:-1]).sum())
+    if share > SHUFFLED:
+        check_next_observations(source)
+        account.notes.append(
+            f"The next observation of {share:.0%} of the rows is not the observation of the row after them: these "
+            "are single transitions without order. Episodes are those of the flags; n-step sums have one step."
+        )
+        return broken
+    if broken.any():
+        account.inferred["ends where the next observation is not the next row's"] = int(broken.sum())
+        end |= broken
+    return np.zeros(len(end), bool)
+
+
+def _jumps(
+    source: Source, cfg: DataConfig, end: np.ndarray, reasons: dict[str, np.ndarray], account: Account
+) -> None:
+    """Ends where the observation jumps, added to `end` where no flag tells them or they were asked for; else said."""
+    wanted = cfg.boundary == "jump" or source.truncated is None
+    sizes = changes(source.obs, end, spots=0 if wanted else SPOTS)
+    if sizes is None:
+        if wanted:
+            account.notes.append(
+                "No entry of the observation changes, so ends without a flag cannot be found."
+            )
+        return
+    if source.next_obs is None and (said := flags_beside_jumps(sizes, end)) is not None:
+        account.notes.append(said)
+    if wanted:
+        reasons[JUMP] = (sizes > cfg.jump) & ~end
+        end |= reasons[JUMP]
+    elif hidden := int(((sizes > (large := cfg.jump * UNSEEN)) & ~end).sum()):
+        account.notes.append(
+            f"In {hidden:,} of the rows looked at the observation changes by more than {large:g} times its usual "
+            "change, and no flag ends an episode there. If one does end there, say boundary: jump with "
+            f"jump: {large:g}."
+        )
+
+
+def _say_redundant(source: Source, fixed: np.ndarray, account: Account) -> None:
+    """A word where a fixed length cuts what flags and next observations say is one episode."""
+    if source.truncated is None or source.next_obs is None or not (cuts := int(fixed[:-1].sum())):
+        return
+    account.notes.append(
+        f"boundary: fixed_length cuts {cuts:,} episodes where neither a flag nor the next observations end one. The "
+        "file says where its episodes end, so leave boundary and episode_length out."
+    )
 
 
 def _fixed_lengths(cfg: DataConfig, end: np.ndarray, reasons: dict[str, np.ndarray]) -> None:
