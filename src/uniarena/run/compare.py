@@ -13,23 +13,11 @@ from typing import Any
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.checkpoint.find import meant
-from uniarena.config import (
-    Experiment,
-    Section,
-    WorkersConfig,
-    as_mapping,
-    brought_parts,
-    component,
-    from_text,
-    load,
-    to_mapping,
-)
-from uniarena.config.assembly import of_data, regularizers
+from uniarena.config import Section, from_text, load
 from uniarena.config.section import REDACTED, plain
-from uniarena.optim import ScheduleConfig
-from uniarena.registry import lookup
 from uniarena.run.folder import CONFIG, read_result, saved_changes, saved_config
 from uniarena.run.saved import locate
+from uniarena.run.whole import filled, is_schedule
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
@@ -37,61 +25,6 @@ PARTS = ("config", "code", "versions", "machine")
 
 
 # -- configurations ----------------------------------------------------------------------------------------------
-def filled(exp: Experiment) -> dict[str, Any]:
-    """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
-    tree = to_mapping(exp)
-    if exp.stages:
-        wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
-        shared: dict[str, Any] = {}
-        for name in ("experiment", "distributed"):
-            shared |= {name: wholes[0][name]} if name in wholes[0] else {}
-        own = [{name: value for name, value in whole.items() if name not in shared} for whole in wholes]
-        return {**shared, "stages": own}
-    brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
-    terms = tree["learner"].get("regularizers") or []
-    tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
-    if terms:
-        pairs = zip(regularizers(exp), terms, strict=True)
-        tree["learner"]["regularizers"] = [_with_defaults("regularizer", *pair) for pair in pairs]
-    if exp.environment.vectorization == "async":
-        tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
-    agent = tree.setdefault("agent", {})
-    if exp.data is not None:
-        tree["data"] = _with_defaults("buffer", of_data(exp.data, exp.learner["type"]), tree["data"])
-    for kind in ("explorer", "buffer") if exp.data is None else ("explorer",):
-        given = dict(getattr(exp.agent, kind) or {})
-        whole = given if "type" in given else {**brought.get(kind, {}), **given}
-        agent[kind] = _with_defaults(kind, whole, agent.get(kind, {}))
-    if exp.agent.memory:
-        agent["memory"] = _with_defaults("memory", exp.agent.memory, agent["memory"])
-    if exp.agent.intrinsic:
-        shown = agent["intrinsic"] if isinstance(agent["intrinsic"], list) else [agent["intrinsic"]]
-        pairs = zip(exp.agent.intrinsic, shown, strict=True)
-        bonuses = [_with_defaults("bonus", section, told) for section, told in pairs]
-        agent["intrinsic"] = bonuses if len(bonuses) > 1 else bonuses[0]
-    return tree
-
-
-def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A component's keys, all of them; `shown` is what a dump shows of the section, without secrets."""
-    cfg = component(kind, section, kind)[1]
-    whole = {} if cfg is None else _plainly(plain(as_mapping(cfg)))
-    hidden = {key: value for key, value in shown.items() if value == REDACTED}
-    name = shown.get("type", section.get("type"))
-    return {**({"type": name} if name is not None else {}), **whole, **hidden}
-
-
-def _plainly(value: Any) -> Any:
-    """Plain data whose schedules have a type, both ends, and of the rest what is not the default."""
-    if isinstance(value, Mapping) and is_schedule(value):
-        usual = plain(as_mapping(ScheduleConfig(type=value["type"], start=value["start"], end=value["end"])))
-        kept = ("type", "start", "end")
-        return {key: entry for key, entry in value.items() if key in kept or entry != usual.get(key)}
-    if isinstance(value, Mapping):
-        return {key: _plainly(entry) for key, entry in value.items()}
-    return [_plainly(entry) for entry in value] if isinstance(value, list) else value
-
-
 def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:
     """Key path → what either has, where they differ. A schedule is one value, as is a list of plain values."""
     if isinstance(a, Mapping) and isinstance(b, Mapping) and not (is_schedule(a) or is_schedule(b)):
@@ -105,11 +38,6 @@ def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:
             found |= differences(x, y, f"{path}.{index}")
         return found
     return {} if a == b else {path: (a, b)}
-
-
-def is_schedule(value: Any) -> bool:
-    """Whether a map stands for a number that moves over the run."""
-    return isinstance(value, Mapping) and {"type", "start", "end"} <= set(value)
 
 
 def _of_maps(value: Any) -> bool:
