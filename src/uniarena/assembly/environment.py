@@ -11,7 +11,7 @@ from typing import Any
 from uniarena.assembly.absent import refuse, stand_in
 from uniarena.config import ConfigError, Experiment, Section
 from uniarena.data import DataError
-from uniarena.envs import WorkerError, make_env
+from uniarena.envs import WorkerError, drawing, make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.simulators import tensor_form
 from uniarena.envs.wrappers import record_video
@@ -62,6 +62,17 @@ def build_env(
             if not draws or error.path != "environment.kwargs.render_mode":
                 raise
             return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
+
+
+def can_be_drawn(exp: Experiment) -> bool:
+    """Whether the run's environment surely gives pictures; nothing is made to find out."""
+    section = exp.environment
+    if section.id is None:
+        return False
+    try:
+        return drawing.can_be_drawn(section.id, section.kwargs)
+    except Exception:  # code of the user's, asked for a remark alone
+        return False
 
 
 def refuse_undrawn(exp: Experiment) -> None:
