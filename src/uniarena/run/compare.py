@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from uniarena.run.whole import filled, is_schedule
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
+LEARNER = "learner.type"
 PARTS = ("config", "code", "versions", "machine")
 
 
@@ -63,6 +64,7 @@ class Comparison:
         changes: for each run what was changed when it was resumed.
         results: `return_mean`, and `score` where there is a reference, of the last evaluations; they tell runs apart,
             and are no difference in what was run.
+        own: where the learners differ, keys of `config` that only the one's or only the other's parts have: they follow.
     """
 
     runs: tuple[str, str]
@@ -72,6 +74,7 @@ class Comparison:
     machine: dict[str, Pair]
     changes: tuple[list[dict[str, Any]], list[dict[str, Any]]]
     results: dict[str, Pair] = field(default_factory=dict)
+    own: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def equal(self) -> bool:
@@ -91,17 +94,35 @@ class Comparison:
         lines = [f"< {self.runs[0]}", f"> {self.runs[1]}"]
         for name in (*PARTS, "results"):
             if part := getattr(self, name):
-                lines += ["", name, *(line for key, pair in part.items() for line in _shown(key, pair))]
+                lines += ["", name, *(self._config() if name == "config" else _listed_pairs(part))]
         for mark, run, changes in zip("<>", self.runs, self.changes, strict=True):
             if changes:
                 lines += ["", f"{mark} changed when {run} was resumed", *map(change_line, changes)]
         return "\n".join(lines)
+
+    def _config(self) -> list[str]:
+        """What differs between the configurations: first of all the learner, and last what only one of the two has."""
+        first = {LEARNER: self.config[LEARNER]} if LEARNER in self.config else {}
+        follows = {key for own in self.own for key in own}
+        lines = _listed_pairs(first | {k: pair for k, pair in self.config.items() if k not in follows})
+        if follows:
+            lines.append("  keys that the other learner and its parts lack (--json has their values)")
+        for mark, keys in zip("<>", self.own, strict=True):
+            sections: dict[str, list[str]] = {}
+            for section, _, key in (key.rpartition(".") for key in keys):
+                sections.setdefault(section, []).append(key)
+            lines += [f"    {mark} {name}: {', '.join(names)}" for name, names in sections.items()]
+        return lines
 
 
 def change_line(change: Mapping[str, Any]) -> str:
     """One recorded change as text."""
     steps = f"at {change['env_steps']:,} env steps"
     return f"  {steps}: {change['key']} {told(change['old'])} → {told(change['new'])}"
+
+
+def _listed_pairs(part: Mapping[str, Pair]) -> list[str]:
+    return [line for key, pair in part.items() for line in _shown(key, pair)]
 
 
 def _shown(key: str, pair: Pair) -> Iterator[str]:
@@ -126,15 +147,33 @@ def diff(a: str | Path, b: str | Path) -> Comparison:
     versions = [
         {"python": record.get("python"), **record.get("packages", {})} if record else {} for record in records
     ]
+    config = differences(configs[0], configs[1])
     return Comparison(
         (str(a), str(b)),
-        differences(configs[0], configs[1]),
+        config,
         differences(first.code, second.code),
         differences(versions[0], versions[1]),
         differences(machine[0], machine[1]),
         (first.changes, second.changes),
         differences(first.results, second.results),
+        (_follow(config, *configs), _follow(config, *configs[::-1])),
     )
+
+
+def _follow(config: Mapping[str, Pair], one: Any, other: Any) -> tuple[str, ...]:
+    """The keys of learner and agent that only `one` has because its learner is another."""
+    if LEARNER not in config:
+        return ()
+    ours = [key for key in config if key.startswith(("learner.", "agent."))]
+    return tuple(key for key in ours if _has(one, key.split(".")) and not _has(other, key.split(".")))
+
+
+def _has(tree: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(tree, Mapping) or key not in tree:
+            return False
+        tree = tree[key]
+    return True
 
 
 @dataclass(frozen=True)
