@@ -64,7 +64,7 @@ class Comparison:
         changes: for each run what was changed when it was resumed.
         results: `return_mean`, and `score` where there is a reference, of the last evaluations; they tell runs apart,
             and are no difference in what was run.
-        own: where the learners differ, keys of `config` that only the one's or only the other's parts have: they follow.
+        own: where the learners differ, keys of `config` that only the one or only the other has: they follow.
     """
 
     runs: tuple[str, str]
