@@ -51,6 +51,16 @@ class FailsInStep(Walk):
         return super().step(action)
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+
+class FailsWithoutWords(Walk):
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        raise Speechless
+
+
 class FailsLate(FailsInStep):
     """Every episode but the first ones is too long."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from uniarena.assembly.absent import refuse, stand_in
 from uniarena.config import ConfigError, Experiment, Section
+from uniarena.config.errors import text_of
 from uniarena.data import DataError
 from uniarena.envs import WorkerError, drawing, make_env
 from uniarena.envs.protocol import Env
@@ -127,7 +128,10 @@ def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kw
 def cannot_be_made(spec: Any, error: Exception) -> ConfigError:
     """The error for an environment whose own code raised, or that lacks something (a refusal of ours)."""
     name = getattr(spec, "__name__", str(spec))
-    lines = [f"{name} cannot be made: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    lines = [
+        f"{name} cannot be made: {type(error).__name__}: {text_of(error)}",
+        *getattr(error, "__notes__", ()),
+    ]
     last = traceback.extract_tb(error.__traceback__)[-1]
     if not Path(last.filename).is_relative_to(PACKAGE):
         lines.append(f"raised in {last.filename}:{last.lineno}: {last.line}")
