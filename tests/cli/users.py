@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import gymnasium as gym
@@ -193,6 +194,19 @@ class StopsInLastChunk(Walk):
         if type(self).steps == 100:
             os.kill(os.getpid(), signal.SIGINT)
         return super().step(action)
+
+
+class HangsAtClose(Walk):
+    """Hangs whenever it is closed; while it is for the first time, somebody loses patience."""
+
+    closings = waited_in_vain = 0
+
+    def close(self) -> None:
+        HangsAtClose.closings += 1
+        if HangsAtClose.closings == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(20.0)
+        HangsAtClose.waited_in_vain += 1
 
 
 class StoppedWhenMade(Walk):

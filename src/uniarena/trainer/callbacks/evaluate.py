@@ -113,9 +113,9 @@ class Evaluate:
 
     def close(self) -> None:
         """Close the evaluation environments."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        env, self._env = self._env, None  # once: closing may hang, and be interrupted
+        if env is not None:
+            env.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {"every": self._every.state_dict()}
