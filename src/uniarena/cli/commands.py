@@ -184,7 +184,8 @@ def list_names(
     name = listing.table(kind)
     if name is None:
         raise BadInput(listing.nearest(kind))
-    return Answer({name: listing.entries(name)}, listing.text(name))
+    text = "" if as_json else listing.text(name)  # which imports what it describes; names alone need not
+    return Answer({name: listing.entries(name)}, text)
 
 
 @command("doctor")
