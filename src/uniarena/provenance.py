@@ -383,6 +383,7 @@ def setup_logging(folder: Path, quiet: bool = False) -> Callable[[], None]:
     if not logging.getLogger().handlers:
         console = _Console(logging.WARNING if quiet else logging.INFO)
         console.setFormatter(_Formatter("%(message)s"))
+        console.addFilter(lambda record: getattr(record, "on_terminal", True))  # the file has everything
         handlers.append(console)
     level = logger.level
     logger.setLevel(min(logger.level or logging.INFO, logging.INFO))

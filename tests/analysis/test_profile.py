@@ -274,6 +274,20 @@ def test_the_command_on_a_config_and_on_a_run(
     assert invoke(["profile", "run", "odd"]) == 2
 
 
+def test_what_would_end_the_run_does_not_end_its_profile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stops = (
+        "callbacks: [{type: early_stop, metric: return_mean, threshold: 1}, {type: early_stop, threshold: 1}]"
+    )
+    Path("small.yaml").write_text(f"{SMALL}\n{stops}\n", encoding="utf-8")
+    monkeypatch.setattr(runs.profile, "__defaults__", (None, 0.001, None))
+    assert invoke(["profile", "small.yaml", "--steps", "64"]) == 0
+    told = capfd.readouterr()
+    assert "64 env steps at " in told.out and "never came up" not in told.err
+
+
 def test_producers_are_told_apart_from_other_processes() -> None:
     waiting = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(3)]
     try:

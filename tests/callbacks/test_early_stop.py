@@ -89,6 +89,13 @@ def test_a_figure_that_never_came_up_is_said_with_those_there_are(caplog: pytest
     assert "'retrun', which never came up; figures: kl, return_mean" in caplog.text
 
 
+def test_a_run_that_was_cut_short_may_not_have_come_to_the_figure(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = FakeTrainer(EarlyStop(threshold=1)).start()
+    trainer.iterate(kl=0.0)
+    trainer.end("interrupted")  # also how a profile ends
+    assert "never came up" not in caplog.text
+
+
 def test_neither_threshold_nor_patience_is_refused() -> None:
     with pytest.raises(ConfigError, match="no threshold, no patience and no fall"):
         EarlyStop()

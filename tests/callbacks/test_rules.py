@@ -89,6 +89,11 @@ def test_a_figure_that_never_came_is_told(caplog: pytest.LogCaptureFixture):
     trainer.iterate(kl=0.0)
     trainer.end()
     assert "rules watched kll, which never came up; figures: kl" in caplog.text
+    caplog.clear()
+    trainer = FakeTrainer(Rules(rules=(Rule(metric="eval/return_mean", above=1.0),))).start()
+    trainer.iterate(kl=0.0)
+    trainer.end("interrupted")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

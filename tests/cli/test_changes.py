@@ -142,7 +142,7 @@ def test_what_adapts_itself_goes_on_where_it_was(ua) -> None:
         ("environment.id=Acrobot-v1", "environment.id", "agent.init_from=here"),
         ("environment.num_envs=3", "environment.num_envs", "agent.init_from=here"),
         ("environment.wrappers=[normalize_reward]", "environment.wrappers", "agent.init_from=here"),
-        ("environment.kwargs={sutton_barto_reward: true}", "environment.kwargs", "agent.init_from=here"),
+        ("environment.kwargs={sutton: true}", "environment.kwargs.sutton", "agent.init_from=here"),
         ("experiment.seed=4", "experiment.seed", "agent.init_from=here"),
         ("experiment.run_dir=there", "experiment.run_dir", "--as there"),
         ("learner.type=a2c", "learner.type", "agent.init_from=here"),

@@ -44,11 +44,35 @@ def test_configurations_differ_by_key_and_a_schedule_is_one_value(ua) -> None:
     found = ua("diff", "a", "b/checkpoints/128", "--json").json["config"]
     assert found["learner.learning_rate"] == [3e-4, {"type": "linear", "start": 1e-3, "end": 0.0}]
     assert found["experiment.seed"] == [0, 1]
-    assert found["environment.wrappers"] == [None, [{"type": "normalize_reward"}]]
+    none, (wrapper,) = found["environment.wrappers"]
+    assert none == [] and wrapper["type"] == "normalize_reward"
     assert len(found) == 3
     lines = ua("diff", "a", "b").out.splitlines()
     at = lines.index("  experiment.seed")
     assert lines[at + 1 : at + 3] == ["    < 0", "    > 1"]
+
+
+def test_another_learner_is_said_first_and_what_follows_from_it_in_few_lines(ua) -> None:
+    ua("train", "small.yaml", "--run-dir", "a")
+    Path("other.yaml").write_text(
+        "environment: {id: CartPole-v1, num_envs: 2}\nlearner: {type: dqn, learning_starts: 10}\n"
+        "training: {total_timesteps: 32, n_eval_episodes: 2}\n"
+    )
+    ua("train", "other.yaml", "--run-dir", "b")
+    lines = ua("diff", "a", "b").out.splitlines()
+    at = lines.index("config")
+    assert lines[at + 1 : at + 4] == ["  learner.type", "    < ppo", "    > dqn"]
+    assert lines.count("  learner.type") == 1
+    at = lines.index("  agent.policy.hidden_sizes")  # both have it
+    assert lines[at + 1 : at + 3] == ["    < [8]", "    > null"]
+    at = lines.index("  keys that the other learner and its parts lack (--json has their values)")
+    (ours,) = [line for line in lines[at:] if line.startswith("    < learner: ")]
+    (theirs,) = [line for line in lines[at:] if line.startswith("    > learner: ")]
+    assert "n_epochs" in ours and "clip_range" in ours and "learning_starts" not in ours
+    assert "learning_starts" in theirs and "double" in theirs and "gamma" not in ours + theirs
+    assert "  learner.clip_range" not in lines and len(lines) < 60
+    found = ua("diff", "a", "b", "--json").json["config"]
+    assert found["learner.n_epochs"] == [1, None] and found["learner.double"] == [None, False]
 
 
 def test_code_and_versions_and_changes(ua, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,3 +126,13 @@ def test_numbers_that_json_lacks_become_null(ua) -> None:
     from uniarena.cli.answer import Answer
 
     Answer({"a": [float("nan"), 1.0], "b": float("inf")}, "").show(as_json=True)
+
+
+@pytest.mark.parametrize("sampling", ["local", "pipelined"])
+def test_an_error_whose_text_cannot_be_had_is_told_by_its_type(ua, sampling: str) -> None:
+    told = ua(
+        "train", "small.yaml", f"environment.id={US}:FailsWithoutWords", f"sampling.type={sampling}", "--json"
+    )
+    assert told.code == 1
+    assert "Speechless" in told.err and "TypeError: no text" not in told.err
+    assert "its text cannot be had: __str__ raised TypeError" in told.json["error"]["message"]

@@ -20,7 +20,7 @@ COMMANDS = [
     (2, ["check-config", "broken.yaml"]),
     (0, ["list"]),
     (0, ["list", "--json"]),
-    (0, ["list", "learners"]),
+    (0, ["list", "learners", "--json"]),
     (0, ["list", "recipes", "--json"]),
     (0, ["list", "envs"]),
     (2, ["list", "nonsense"]),

@@ -32,7 +32,7 @@ def test_text_has_one_name_a_line_and_says_what_is_missing(ua, monkeypatch: pyte
 
     overview = ua("list").out
     assert "learners: a2c" in overview and "envs: uniarena list envs" in overview
-    assert ua("list", "wrappers").out.split() == registry.names("wrapper")
+    assert [line.split()[0] for line in ua("list", "wrappers").out.splitlines()] == registry.names("wrapper")
     assert (
         "ppo/cartpole " in ua("list", "recipes").out and "CartPole-v1 with PPO" in ua("list", "recipes").out
     )
@@ -40,6 +40,32 @@ def test_text_has_one_name_a_line_and_says_what_is_missing(ua, monkeypatch: pyte
     envs = ua("list", "envs").out
     assert 'MuJoCo (pip install "uniarena[mujoco]"): ' in envs
     assert "package.module:Name" in envs
+
+
+def test_every_component_says_what_it_is(ua) -> None:
+    from uniarena.cli.listing import SENTENCE, described
+
+    for kind in registry.KINDS:
+        for name in registry.BUILT_IN[kind]:
+            said = described(kind, name)
+            assert 5 < len(said) <= SENTENCE + 60 and "\n" not in said, (kind, name)
+            assert said[-1] != ".", (kind, name)
+    learners = ua("list", "learners").out
+    assert (
+        "\ntd3                   A deterministic policy, its critics, and targets of both, from" in learners
+    )
+    assert "Advantage actor-critic: one unclipped step on each short rollout (Mnih et al. 2016" in learners
+    assert "A named learner" not in learners
+    assert "Mnih et al. 2015" in ua("list", "networks").out  # no sentence ends at "al."
+
+
+def test_a_component_that_does_not_import_says_so_in_its_line(ua) -> None:
+    uniarena.register("explorer", "of_no_module", "no_such_module:Explorer")
+    try:
+        told = ua("list", "explorers")
+        assert told.code == 0 and "no_such_module" in told.out and "epsilon_greedy" in told.out
+    finally:
+        registry._registered["explorer"].pop("of_no_module")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,23 @@ def test_a_run_folder_holds_all_that_is_promised(ua) -> None:
     assert config["learner"]["n_steps"] == 16 and config["training"]["total_timesteps"] == 128
 
 
+def test_the_last_evaluation_is_told_once_and_kept_in_the_log(ua) -> None:
+    told = ua("train", "small.yaml", "--run-dir", "here")
+    last = "deterministic, 2 episodes: return"
+    assert told.out.count(last) == 1 and told.err.count(f" 128 env steps, {last}") == 0
+    assert told.err.count(f" 64 env steps, {last}") == 1  # those before are told as they come
+    assert told.err.count(" 128 env steps, stochastic, 2 episodes: return") == 1
+    assert Path("here/run.log").read_text().count(f" 128 env steps, {last}") == 1
+
+
+def test_a_video_is_suggested_only_where_one_can_be_made(ua, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--video" in ua("train", "small.yaml").out
+    assert "--video" not in ua("train", "small.yaml", f"environment.id={US}:Walk").out  # it cannot draw
+    monkeypatch.setattr("uniarena.envs.drawing.find_spec", lambda name: None)
+    told = ua("train", "small.yaml")
+    assert "--video" not in told.out and "uniarena eval " in told.out
+
+
 def test_two_runs_never_share_a_folder_and_a_project_groups_them(ua) -> None:
     first, second = (
         Path(ua("train", "small.yaml", "experiment.project=My Arena", "--json").json["run"]) for _ in range(2)

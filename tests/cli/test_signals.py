@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_runs import rows
+from uniarena.run import surroundings
 from uniarena.run.surroundings import ended_early
 
 US = "tests.cli.users"
@@ -34,6 +35,22 @@ def test_a_signal_in_the_last_chunk_lets_the_run_finish(ua) -> None:
     assert told.code == 0, told.err
     assert "finishing the iteration" in told.err and "finished: 112 env steps" in told.out
     assert "eval/return_mean" in rows("here")[-1]
+
+
+@pytest.mark.parametrize("first", ["CtrlC", "LateCtrlC"])
+def test_two_are_enough_where_environments_hang_when_they_are_closed(
+    ua, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    from tests.cli.users import HangsAtClose
+
+    monkeypatch.setattr(surroundings, "PATIENCE_S", 0.05)
+    HangsAtClose.closings = HangsAtClose.waited_in_vain = 0
+    env, callback = f"environment.id={US}:HangsAtClose", f"callbacks=['{US}:{first}']"
+    told = ua("train", "small.yaml", env, callback, "--run-dir", "here")
+    assert told.code == 130 and "Ctrl-C again leaves at once" in told.err
+    assert HangsAtClose.closings >= 2 and HangsAtClose.waited_in_vain == 0
+    assert (Path("here/checkpoints") / ("64" if first == "CtrlC" else "128") / "manifest.json").exists()
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
 def test_a_signal_after_a_callback_ended_the_run_leaves_its_reason(ua) -> None:

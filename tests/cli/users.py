@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from typing import Any
 
 import gymnasium as gym
@@ -49,6 +50,16 @@ class FailsInStep(Walk):
         if self.t == 7:
             raise RuntimeError("motor 3 is stuck")
         return super().step(action)
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+
+class FailsWithoutWords(Walk):
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        raise Speechless
 
 
 class FailsLate(FailsInStep):
@@ -183,6 +194,19 @@ class StopsInLastChunk(Walk):
         if type(self).steps == 100:
             os.kill(os.getpid(), signal.SIGINT)
         return super().step(action)
+
+
+class HangsAtClose(Walk):
+    """Hangs whenever it is closed; while it is for the first time, somebody loses patience."""
+
+    closings = waited_in_vain = 0
+
+    def close(self) -> None:
+        HangsAtClose.closings += 1
+        if HangsAtClose.closings == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(20.0)
+        HangsAtClose.waited_in_vain += 1
 
 
 class StoppedWhenMade(Walk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.docs.pages import ROOT, codes
 from tests.docs.pages import rows as rows_of
+from uniarena import assembly
 from uniarena.analysis.doctor import ILLNESSES, Finding, examine, report, statements
 from uniarena.config import load, to_mapping
 
@@ -311,6 +313,62 @@ def test_q_on_data_is_judged_by_returns_that_can_be():
     assert names(slightly, TD3) == ["offline_q_overestimation"], "networks are never exact"
     falling = made(lambda i: {"health/data_q": 100.0 * 0.9**i - 20.0}, on_data)
     assert names(falling, TD3) == [], "it is still on its way from its first value"
+
+
+FROM_DATA: dict[str, Callable[[int], Row]] = {
+    "no_progress": lambda i: {"eval/return_mean": flat(i)},
+    "stuck_low": lambda i: {"eval/return_mean": -200.0},
+    "oscillation": lambda i: {"eval/return_mean": -1200.0 + 1000 * ((i // 5) % 2)},
+    "rise_then_collapse": lambda i: {"eval/return_mean": -1200 + 1000 * (10 < i < 30) + 5 * noise(i)},
+    "entropy_collapse": lambda i: {"eval/return_mean": flat(i), "exploration_std": 0.01 if i else 1.0},
+    "updates_too_timid": lambda i: {"eval/return_mean": flat(i), "health/update_ratio": 1e-6},
+    "dead_gradients": lambda i: {"gradient/policy": 0.0},
+    "exploding_gradients": lambda i: {"grad_norm": 1.5**i},
+    "saturated_actions": lambda i: {"health/action_saturation": 0.99},
+    "reward_scale_off": lambda i: {"health/return_realised": -5e4, "health/reward_max": 900.0},
+    "normalizer_drift": lambda i: {"health/obs_clipped": 0.3},
+    "resource_under_use": lambda i: {"system/cpu_percent": 12.0, "updates_per_s": 30.0},
+    "temperature_runs_away": lambda i: {"alpha": 0.2 * 1.3**i},
+    "not_a_number": lambda i: {"value_loss": None, "non_finite": {"value_loss": "nan"}} if i > 35 else {},
+}
+MEANINGLESS = (
+    r"env steps|explor|\bepochs?\b|rollout|advantages|vectorization|num_envs|agent\.intrinsic|agent\.explorer|"
+    r"n_epochs|ent_coef|clip_range|target_kl|gae_lambda|max_episode_steps|log_std_init|check-env|nan updates"
+)
+"""What nobody has who learns from data alone."""
+
+
+@pytest.mark.parametrize(
+    ("illness", "learner"),
+    [
+        (illness, learner)
+        for illness in FROM_DATA
+        for learner in ("bc", "iql", "td3_bc", "cql")
+        if learner == "cql" or illness != "temperature_runs_away"  # which only one has
+    ],
+)
+def test_advice_for_a_run_from_data_makes_sense_there(illness: str, learner: str):
+    source = {**IQL, "learner": {"type": learner}}
+    findings = examine(made(FROM_DATA[illness], on_data), config(source))
+    [finding] = [each for each in findings if each.illness == illness]
+    assert not re.search(MEANINGLESS, str(finding)), str(finding)
+    for each in finding.changes:
+        if each.override:  # which fits this learner and its data
+            assembly.check(load([config(source)], [each.override]))
+
+
+def test_what_a_run_from_data_gets_in_place_of_exploring():
+    def told(illness: str, learner: str = "bc") -> list[str]:
+        rows, source = made(FROM_DATA[illness], on_data), {**IQL, "learner": {"type": learner}}
+        [finding] = [each for each in examine(rows, config(source)) if each.illness == illness]
+        return [str(change) for change in finding.changes]
+
+    assert told("stuck_low")[0].startswith("# look at the data: uniarena data inspect some.npz; it says what")
+    assert any("'data.top_fraction=0.2'" in change for change in told("stuck_low"))
+    assert "metric: validation_loss, mode: min" in told("rise_then_collapse")[-1]
+    assert "fall: 0.5, restore_best: true" in told("rise_then_collapse", "iql")[-1]
+    noisy = made(lambda i: {"health/exploration": 0.9}, on_data)
+    assert names(noisy, {**TD3, "agent": {"explorer": {"type": "gaussian_noise", "sigma": 0.9}}}) == []
 
 
 def test_overrides_for_q_on_data_carry_numbers():

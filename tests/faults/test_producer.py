@@ -66,6 +66,33 @@ def trainer_of(spec: Any, cfg: SamplingConfig, vectorization: Any = "auto", **le
     return Trainer(agent, env, sampling=cfg)
 
 
+class Speechless(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise TypeError("no text")
+
+
+class StepsWithoutWords(CounterEnv):
+    def step(self, action: Any) -> Any:
+        raise Speechless
+
+
+@pytest.mark.parametrize("vectorization", ["auto", "async"])
+def test_an_error_whose_text_cannot_be_had_is_told_by_its_type(
+    vectorization: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if vectorization == "async":
+        vectorization = WorkersConfig(timeout_s=60.0)  # type: ignore[assignment]
+    trainer = trainer_of(StepsWithoutWords, sampling("raises"), vectorization)
+    with pytest.raises(ProducerError) as told:
+        trainer.fit(100)
+    said = "raised Speechless: (its text cannot be had: __str__ raised TypeError)"
+    assert said in str(told.value) and "StepsWithoutWords" in str(told.value)
+    assert "Traceback" not in capfd.readouterr().err
+    trainer.close()
+
+
 # -- the producer -----------------------------------------------------------------------------------------------------
 @each_way
 def test_a_fault_of_the_producer_is_an_error_that_tells_it(how: str) -> None:

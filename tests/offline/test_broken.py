@@ -189,6 +189,24 @@ def test_another_environments_observations(tmp_path: Path, space: Any, said: str
         load(path, space)
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.float32(2**31), np.int32),
+        (np.float32(2**63), np.int64),
+        (np.int8(-1), np.uint64),
+        (2**33, np.int32),
+    ],
+)
+def test_numbers_at_the_edge_of_a_dtype_are_not_wrapped_around(
+    tmp_path: Path, values: Any, dtype: Any
+) -> None:
+    ends = np.iinfo(dtype)
+    path = keyed(tmp_path / "a.npz", **arrays(observations=np.full((N, 2), values), next_observations=None))
+    with pytest.raises(DataError, match=f"which is no {np.dtype(dtype)}"):
+        load(path, spaces.Box(ends.min, ends.max, (2,), dtype)).obs(np.arange(2))
+
+
 def test_steps_with_too_large_rewards_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
     path = keyed(tmp_path / "a.npz", **arrays(rewards=np.where(np.arange(N) == 3, 1e300, 1.0)))
     data = load(DataConfig(path=str(path), nonfinite="drop"))

@@ -86,6 +86,30 @@ def elsewhere(file: Any) -> None:
 
 @OFFLINE
 @pytest.mark.parametrize(
+    ("field", "key"),
+    [("terminated", "terminals"), ("truncated", "timeouts"), ("next_obs", "next_observations")],
+)
+@pytest.mark.parametrize("chunks", [None, (3,)])
+def test_what_was_never_written_and_is_not_needed_names_the_way_to_do_without(
+    tmp_path: Path, field: str, key: str, chunks: Any
+) -> None:
+    import h5py
+
+    path, wide = tmp_path / "a.hdf5", key == "next_observations"
+    with h5py.File(path, "w") as file:
+        for name in ("observations", "actions", "rewards", "terminals"):
+            if name != key:
+                file[name] = np.zeros((12, 2) if name == "observations" else 12, np.float32)
+        shape = (12, 2) if wide else (12,)
+        file.create_dataset(key, shape, np.float32, chunks=chunks and (3, 2)[: len(shape)])
+    with pytest.raises(DataError, match="12 rows, and none of them was ever written") as told:
+        load(str(path))
+    assert f"keys: {{{field}: none}}" in told.value.hint
+    assert len(load(DataConfig(path=str(path), keys={field: "none"}))) >= 11  # and it is one
+
+
+@OFFLINE
+@pytest.mark.parametrize(
     ("change", "other", "said"),
     [
         (

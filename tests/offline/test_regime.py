@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.resume.runs import KILLED, command, differ, differences, ended, run_command, start
-from uniarena import Agent, Trainer, checkpoint, make_env, train
+from uniarena import Agent, Trainer, assembly, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
 from uniarena.data import Episode, Recorder
 from uniarena.data import load as load_data
@@ -246,11 +246,18 @@ def test_a_learner_from_data_needs_data(tmp_path: Path) -> None:
         train(plain, run_dir=tmp_path / "run", quiet=True)
 
 
-def test_a_learner_from_rollouts_takes_no_data(tmp_path: Path) -> None:
-    settings = config("iql", "CartPole-v1")
-    settings["learner"] = {"type": "ppo"}
-    with pytest.raises(ConfigError, match="learns from whole rollouts"):
-        train(settings, run_dir=tmp_path / "run", quiet=True)
+@pytest.mark.parametrize("name", ["ppo", "a2c", "trpo", "impala", "appo"])
+def test_a_learner_from_its_own_steps_says_what_to_do_with_data(name: str, tmp_path: Path) -> None:
+    exp = load([{"environment": "CartPole-v1", "learner": name, "data": "some.npz"}])
+    with pytest.raises(ConfigError, match=f"{name} learns from the steps of its own policy") as told:
+        assembly.check(exp)
+    said = " ".join(str(told.value).split())
+    assert "stages: [{name: clone, learner: bc" in said and "behavior_cloning" in said
+    data = str(tmp_path / "some.npz")
+    term = {"type": "behavior_cloning", "data": data, "weight": 0.1}  # what it advises can be written
+    assembly.check(load([{"environment": "CartPole-v1", "learner": {"type": name, "regularizers": [term]}}]))
+    stages = [{"name": "clone", "learner": "bc", "data": data}, {"name": "finetune", "learner": name}]
+    assert len(load([{"environment": "CartPole-v1", "stages": stages}]).stages) == 2
 
 
 def test_a_config_is_written_as_it_is_read() -> None:

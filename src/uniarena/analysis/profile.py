@@ -148,7 +148,9 @@ class Watch:
         self._listeners: dict[type, list[Any]] = {}
 
     def on_iteration_end(self, trainer: Any, event: Any) -> None:
-        """Begin after the second iteration with an update; end when the window is over."""
+        """Begin after the second iteration with an update; end when the window is over, whatever else asks to stop."""
+        if trainer.should_stop:  # such as early_stop, which is there to be timed
+            trainer.should_stop, trainer.stop_reason = False, "finished"
         if self._begun is None:
             self._warm += trainer.counters.updates > 0
             if self._warm >= 2:
@@ -158,7 +160,7 @@ class Watch:
                 self.stopwatch.start()
             return
         self.steps = trainer.counters.clock - self._begun
-        if self.steps >= self.wanted and not trainer.should_stop:
+        if self.steps >= self.wanted:
             self.stopwatch.stop()
             self.used = _since(self._before, usage(trainer.sampler))
             self.told = _since(self._said, getattr(trainer.sampler, "seconds", {}))

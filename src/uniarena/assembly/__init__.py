@@ -44,6 +44,8 @@ from uniarena.trainer.trainer import Trainer
 from uniarena.values.model import build_model
 from uniarena.values.value import parse_value
 
+FROM_TRAINING = (Evaluate, EvaluateOnData, Monitor, Log, Progress, Checkpoint)
+"""Callbacks of every run; what the config does not say of them follows from the section `training`."""
 TINY_PARAMETERS = 1_000_000
 """Below this many parameters a second thread costs more than it gives."""
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from uniarena.assembly.absent import refuse, stand_in
 from uniarena.config import ConfigError, Experiment, Section
+from uniarena.config.errors import text_of
 from uniarena.data import DataError
-from uniarena.envs import WorkerError, make_env
+from uniarena.envs import WorkerError, drawing, make_env
 from uniarena.envs.protocol import Env
 from uniarena.envs.simulators import tensor_form
 from uniarena.envs.wrappers import record_video
@@ -62,6 +63,17 @@ def build_env(
             if not draws or error.path != "environment.kwargs.render_mode":
                 raise
             return _make(exp, num_envs, wrappers, kwargs)  # the wrapper says what is missing
+
+
+def can_be_drawn(exp: Experiment) -> bool:
+    """Whether the run's environment surely gives pictures; nothing is made to find out."""
+    section = exp.environment
+    if section.id is None:
+        return False
+    try:
+        return drawing.can_be_drawn(section.id, section.kwargs)
+    except Exception:  # code of the user's, asked for a remark alone
+        return False
 
 
 def refuse_undrawn(exp: Experiment) -> None:
@@ -116,7 +128,10 @@ def _make(exp: Experiment, num_envs: int | None, wrappers: Sequence[Section], kw
 def cannot_be_made(spec: Any, error: Exception) -> ConfigError:
     """The error for an environment whose own code raised, or that lacks something (a refusal of ours)."""
     name = getattr(spec, "__name__", str(spec))
-    lines = [f"{name} cannot be made: {type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    lines = [
+        f"{name} cannot be made: {type(error).__name__}: {text_of(error)}",
+        *getattr(error, "__notes__", ()),
+    ]
     last = traceback.extract_tb(error.__traceback__)[-1]
     if not Path(last.filename).is_relative_to(PACKAGE):
         lines.append(f"raised in {last.filename}:{last.lineno}: {last.line}")

@@ -70,7 +70,9 @@ def failure(error: BaseException) -> Answer:
 
     An error that carries notes comes from a run that had begun: whatever it is, the run failed.
     """
-    notes = list(getattr(error, "__notes__", ()))
+    from uniarena.config.errors import text_of  # not for `--help`
+
+    notes, said = list(getattr(error, "__notes__", ())), text_of(error)
     names = [kind.__name__ for kind in type(error).__mro__]
     code = next((_CODES[name] for name in names if name in _CODES), None)
     if isinstance(error, KeyboardInterrupt):
@@ -78,10 +80,10 @@ def failure(error: BaseException) -> Answer:
     elif code is None:
         code, text = FAILED, _traceback(error)
     else:
-        code, text = (FAILED if notes else code), "\n".join([str(error), *notes])
+        code, text = (FAILED if notes else code), "\n".join([said, *notes])
     text = _redacted(text)
     print(text.replace("load it with trust=True", "repeat the command with --trust"), file=sys.stderr)
-    answer = failed(names[0], _redacted(str(error)), code)
+    answer = failed(names[0], _redacted(said), code)
     if faults := getattr(error, "faults", ()):
         answer.document["error"]["faults"] = [_fault(fault) for fault in faults]
     return answer

@@ -184,7 +184,8 @@ def list_names(
     name = listing.table(kind)
     if name is None:
         raise BadInput(listing.nearest(kind))
-    return Answer({name: listing.entries(name)}, listing.text(name))
+    text = "" if as_json else listing.text(name)  # which imports what it describes; names alone need not
+    return Answer({name: listing.entries(name)}, text)
 
 
 @command("doctor")
@@ -319,15 +320,15 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _resolved(experiment: Any) -> Answer:
-    """The configuration in canonical names with every default, its components checked."""
+    """The configuration in canonical names with every key and default, its components checked."""
     from uniarena import assembly
-    from uniarena.config.dump import dump_mapping, without_nulls
-    from uniarena.run.compare import filled
+    from uniarena.config.dump import dump_mapping
+    from uniarena.run.whole import filled
 
     assembly.check(experiment)
     for notice in experiment.notices:
         print(f"warning: {notice}", file=sys.stderr)
-    tree = without_nulls(filled(experiment))
+    tree = filled(experiment)
     return Answer(tree, dump_mapping(tree).rstrip("\n"))
 
 

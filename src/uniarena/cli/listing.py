@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import re
+import textwrap
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from typing import Any
 
 from uniarena import registry
 from uniarena.config import recipes
@@ -54,18 +57,52 @@ def overview() -> str:
     """All tables as text, one a line; environments are left to their own list, since Gymnasium must be asked."""
     lines = {name: ", ".join(entries(name)) for name in TABLES if name != "envs"}
     lines["envs"] = "uniarena list envs"
-    return "\n".join(f"{name}: {lines[name] or '(none)'}" for name in TABLES)
+    tables = [f"{name}: {lines[name] or '(none)'}" for name in TABLES]
+    return "\n".join([*tables, "uniarena list KIND says what each is, such as: uniarena list learners"])
 
 
 def text(kind: str) -> str:
-    """One table as text, one name a line."""
+    """One table as text, one name a line, with what it is."""
     if kind == "envs":
         return _environments_as_text()
-    if kind != "recipes":
-        return "\n".join(entries(kind))
-    found = {name: _first_comment(path.read_text(encoding="utf-8")) for name, path in recipes().items()}
-    width = max(map(len, found), default=0)
-    return "\n".join(f"{name:{width}}  {comment}".rstrip() for name, comment in found.items())
+    if kind == "recipes":
+        return _aligned(
+            {n: _first_comment(path.read_text(encoding="utf-8")) for n, path in recipes().items()}
+        )
+    single = next(name for name in registry.KINDS if _plural(name) == kind)
+    return _aligned({name: described(single, name) for name in entries(kind)})
+
+
+def described(kind: str, name: str) -> str:
+    """What a component is: the first sentence of its docstring; of a preset also where it comes from."""
+    try:
+        found = registry.lookup(kind, name)
+    except registry.RegistryError as error:
+        return str(error.args[0])
+    source = getattr(found, "source", "") if hasattr(found, "learner") else ""  # of a preset
+    if source:
+        own = isinstance(found.Config, type) and found.Config is not found.learner.Config
+        told = _first_sentence(found.Config if own else found.learner)
+        defaults = getattr(found.Config, "defaults", {})
+        given = [f"{key}: {_written(v)}" for key, v in defaults.items() if isinstance(v, _SCALARS)]
+        whole = f"{told}; {', '.join(given)}" if given else told
+        return f"{textwrap.shorten(whole, SENTENCE, placeholder=' …')} ({source})"
+    return _first_sentence(found)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _first_sentence(component: Any) -> str:
+    paragraph = " ".join(str(getattr(component, "__doc__", None) or "").strip().partition("\n\n")[0].split())
+    end = re.search(r"(?<!\bal)\.(?=\s|$)", paragraph)
+    return textwrap.shorten(paragraph[: end.start()] if end else paragraph, SENTENCE, placeholder=" …")
+
+
+def _aligned(lines: Mapping[str, str]) -> str:
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"{name:{width}}  {line}".rstrip() for name, line in lines.items())
 
 
 def _first_comment(content: str) -> str:
@@ -111,9 +148,15 @@ def _names(kind: str) -> Callable[[], list[str]]:
     return _environments if kind == "env" else lambda: registry.names(kind)
 
 
-_PLURALS = {"bonus": "bonuses", "memory": "memories"}
+def _plural(kind: str) -> str:
+    return {"bonus": "bonuses", "memory": "memories"}.get(kind, f"{kind}s")
+
+
+_SCALARS = (str, bool, int, float)
+SENTENCE = 120
+"""Longest sentence, in letters; the rest of a longer one is left out."""
 TABLES: dict[str, Callable[[], list[str]]] = {
-    **{_PLURALS.get(kind, f"{kind}s"): _names(kind) for kind in registry.KINDS},
+    **{_plural(kind): _names(kind) for kind in registry.KINDS},
     "recipes": lambda: sorted(recipes()),
 }
 """Name of a table → what gives its entries."""

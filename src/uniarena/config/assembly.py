@@ -180,6 +180,8 @@ def check_components(experiment: Experiment) -> None:
         named += [(kind, path if alone else join(path, i), section) for i, section in enumerate(sections)]
     faults = Faults()
     with experiment.locating():
+        with faults.gather():
+            _refuse_own_steps(experiment)
         for kind, path, section in named:
             with faults.gather():
                 if not (kind == "wrapper" and _of_gymnasium(section["type"])):
@@ -187,6 +189,28 @@ def check_components(experiment: Experiment) -> None:
                         _check_replay_left_over(experiment, section)
                     component(kind, section, path)
         faults.check()
+
+
+def _refuse_own_steps(experiment: Experiment) -> None:
+    """Refuse data for a learner of ours that brings a buffer of rollouts, which only the present policy can make.
+
+    Raises:
+        ConfigError: with what to do with the data.
+    """
+    name = experiment.learner.get("type")
+    name = canonical_name("learner", name) if isinstance(name, str) else name
+    if experiment.data is None or not isinstance(name, str) or name not in registry.BUILT_IN["learner"]:
+        return
+    if brought_parts(registry.lookup("learner", name), None).get("buffer", {}).get("type") != "rollout":
+        return
+    raise ConfigError(
+        f"{name} learns from the steps of its own policy, and cannot learn from data that others made",
+        "learner.type",
+        experiment.locate("learner.type"),
+        f"learn from the data by bc or iql; or begin {name} as a clone of it: `stages: [{{name: clone, learner: bc, "
+        f"data: …}}, {{name: finetune, learner: {name}}}]`; or leave `data` out and add a term to its loss, "
+        "`learner.regularizers: [{type: behavior_cloning, data: PATH, weight: 0.1}]`",
+    )
 
 
 def _check_replay_left_over(experiment: Experiment, section: Section) -> None:

@@ -63,13 +63,6 @@ def dump_mapping(tree: Mapping[str, Any]) -> str:
     return str(yaml.dump(tree, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=120))
 
 
-def without_nulls(tree: Any) -> Any:
-    """Plain data without keys that say nothing, so that it loads as what it was written from."""
-    if isinstance(tree, Mapping):
-        return {key: without_nulls(entry) for key, entry in tree.items() if entry is not None}
-    return [without_nulls(entry) for entry in tree] if isinstance(tree, list) else tree
-
-
 def _is_empty_default(section: Any, key: str) -> bool:
     """Whether a key says nothing: null, or an empty text, list or map that is the default anyway."""
     value = getattr(section, key)

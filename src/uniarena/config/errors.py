@@ -142,6 +142,14 @@ class Faults:
         return False
 
 
+def text_of(error: BaseException) -> str:
+    """The text of anybody's error; of one that cannot give it, why."""
+    try:
+        return str(error)
+    except Exception as fault:
+        return f"(its text cannot be had: __str__ raised {type(fault).__name__})"
+
+
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known word that was most likely meant, or None."""
     plain = {squash(name): name for name in known}

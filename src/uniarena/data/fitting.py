@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
 from uniarena.batch import Tree, tree_map, tree_unflatten
-from uniarena.data.columns import Column, DerivedColumn
+from uniarena.data.columns import Column, DerivedColumn, exact
 from uniarena.data.errors import DataError
 from uniarena.data.source import as_float32, numeric
 from uniarena.envs.spaces import describe, keep_order, leaf_spaces, map_space, storage_space
@@ -155,23 +154,9 @@ def _fit(column: Column, leaf: Space[Any], where: str, whose: str = ENVIRONMENTS
         column = DerivedColumn(column, lambda rows: rows.reshape(len(rows), *shape), shape, column.dtype)
     if column.dtype == dtype:
         return column
-    return DerivedColumn(column, _cast(column.dtype, dtype, where), shape, dtype)
-
-
-def _cast(given: np.dtype[Any], wanted: np.dtype[Any], where: str) -> Callable[[np.ndarray], np.ndarray]:
-    if wanted.kind == "f":
-        return lambda rows: rows.astype(wanted)
-    low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
-
-    def cast(rows: np.ndarray) -> np.ndarray:
-        odd = (rows < low) | (rows > high) | ((rows != np.floor(rows)) if given.kind == "f" else False)
-        if odd.any():
-            raise DataError(
-                f"holds {rows[odd].flat[0]}, which is no {wanted}", where, "check the dtype of the data"
-            )
-        return rows.astype(wanted)
-
-    return cast
+    if dtype.kind == "f":  # whole numbers may lose digits, as floats did
+        return DerivedColumn(column, lambda rows: rows.astype(dtype), shape, dtype)
+    return DerivedColumn(column, lambda rows: exact(rows, dtype, where), shape, dtype)
 
 
 def _classes(column: Column, leaf: Any, counted_from_zero: bool, where: str) -> Column:

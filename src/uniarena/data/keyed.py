@@ -33,6 +33,12 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Field → keys that are known to hold it, the most usual first."""
 FLAGS = ("terminated", "truncated")
 NONE = "none"
+_NEEDLESS = {
+    "terminated": "nothing terminates",
+    "truncated": "no step is marked as cut off",
+    "next_obs": "the successor is the row after it",
+}
+"""What data can do without, and what that says."""
 """In place of a key: nothing in the data terminates (or is truncated)."""
 HEADER = "uniarena"
 """Attribute of an HDF5 file that we wrote: spaces, environment and origin as JSON."""
@@ -76,7 +82,7 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
     columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
     notes = [*_second_names(tree, found, keys), *unread_notes(tree, columns.values())]
     for field, part in columns.items():
-        readable(part)
+        _readable(part, field)
         if field in FLAGS and isinstance(part, Unread) and part.rest is not None:
             notes.append(
                 f"{found[field]} {part.error.message}. The others are read as what the file fills up with, which is "
@@ -113,6 +119,21 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
     )
 
 
+def _readable(part: Tree | None, field: str) -> None:
+    """As `readable`; of a field that data can do without, with the way to do so.
+
+    Raises:
+        DataError: it has no rows.
+    """
+    try:
+        readable(part)
+    except DataError as error:
+        if field in _NEEDLESS:
+            said = f"{error.hint}; or say that {_NEEDLESS[field]}: keys: {{{field}: {NONE}}}"
+            raise DataError(error.message, error.where, said) from None
+        raise
+
+
 def header(observed: Space[Any], acted: Space[Any], env: Any, origin: Any) -> str:
     """What we keep as an attribute of the file, where its keys have no place for it."""
     spaces = {"observation_space": space_to_json(observed), "action_space": space_to_json(acted)}
@@ -142,7 +163,7 @@ def _find(tree: Mapping[str, Any], field: str, keys: Mapping[str, str], path: Pa
     """The key that holds a field; None: no key does."""
     if field in keys:
         name = keys[field]
-        if name == NONE and field in (*FLAGS, "next_obs"):
+        if name == NONE and field in _NEEDLESS:
             return None
         if _part(tree, name) is None:
             raise missing(field, list(tree), (name,), path, _meaning(field))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 
+from uniarena.config.errors import text_of
 from uniarena.envs.notices import notice
 from uniarena.envs.spaces import describe
 
@@ -186,7 +187,7 @@ def close_quietly(env: Any, name: str) -> None:
     try:
         env.close()
     except Exception as error:
-        notice(f"close() of {name} raised {type(error).__name__}: {error}; nothing else is affected")
+        notice(f"close() of {name} raised {type(error).__name__}: {text_of(error)}; nothing else is affected")
 
 
 def refuse_misfit(env: Any, b: int, env_id: str, spaces: tuple[Any, Any]) -> None:

@@ -26,6 +26,7 @@ import torch
 from gymnasium import Space
 
 from uniarena.batch import Tree, tree_map
+from uniarena.config.errors import text_of
 from uniarena.envs import channel
 from uniarena.envs.column import (
     base_call,
@@ -253,7 +254,7 @@ def _do(columns: WorkerColumns, name: str, arguments: tuple[Any, ...]) -> bytes:
             message = channel.pack(Refused(error))
             cloudpickle.loads(message)
         except Exception:  # it cannot be sent as it is
-            return channel.pack(Refused(RuntimeError(f"{type(error).__name__}: {error}")))
+            return channel.pack(Refused(RuntimeError(f"{type(error).__name__}: {text_of(error)}")))
         return message
 
 
@@ -285,7 +286,7 @@ def _column(columns: WorkerColumns | None) -> int | None:
 
 def tell(pipe: channel.Channel, error: BaseException, column: int | None = None) -> None:
     """Tell the parent what was raised; the process ends with it."""
-    raised = Raised(f"{type(error).__name__}: {error}", account(error), column)
+    raised = Raised(f"{type(error).__name__}: {text_of(error)}", account(error), column)
     pipe.tell(channel.RAISED, channel.pack(raised))
 
 

@@ -15,7 +15,8 @@ from uniarena.config.errors import Faults
 from uniarena.config.section import Items
 from uniarena.explorers.decay import DecayConfig
 from uniarena.optim import Optimizer, ScheduleConfig, make_schedule
-from uniarena.run.compare import differences, filled, is_schedule, told
+from uniarena.run.compare import differences, told
+from uniarena.run.whole import filled, is_schedule
 from uniarena.trainer.trainer import Trainer
 
 _FREE = re.compile(

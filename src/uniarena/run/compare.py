@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,85 +13,19 @@ from typing import Any
 from uniarena import checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.checkpoint.find import meant
-from uniarena.config import (
-    Experiment,
-    Section,
-    WorkersConfig,
-    as_mapping,
-    brought_parts,
-    component,
-    from_text,
-    load,
-    to_mapping,
-)
-from uniarena.config.assembly import of_data, regularizers
+from uniarena.config import Section, from_text, load
 from uniarena.config.section import REDACTED, plain
-from uniarena.optim import ScheduleConfig
-from uniarena.registry import lookup
 from uniarena.run.folder import CONFIG, read_result, saved_changes, saved_config
 from uniarena.run.saved import locate
+from uniarena.run.whole import filled, is_schedule
 
 Pair = tuple[Any, Any]
 """What the one has and what the other has; None: not there."""
+LEARNER = "learner.type"
 PARTS = ("config", "code", "versions", "machine")
 
 
 # -- configurations ----------------------------------------------------------------------------------------------
-def filled(exp: Experiment) -> dict[str, Any]:
-    """A configuration as plain data, secrets left out, with the defaults of learner, explorer, buffer and bonuses."""
-    tree = to_mapping(exp)
-    if exp.stages:
-        wholes = [{"name": stage.name, **filled(stage.exp)} for stage in exp.stages]
-        shared: dict[str, Any] = {}
-        for name in ("experiment", "distributed"):
-            shared |= {name: wholes[0][name]} if name in wholes[0] else {}
-        own = [{name: value for name, value in whole.items() if name not in shared} for whole in wholes]
-        return {**shared, "stages": own}
-    brought = brought_parts(lookup("learner", exp.learner["type"]), exp.agent.memory)
-    terms = tree["learner"].get("regularizers") or []
-    tree["learner"] = _with_defaults("learner", exp.learner, tree["learner"])
-    if terms:
-        pairs = zip(regularizers(exp), terms, strict=True)
-        tree["learner"]["regularizers"] = [_with_defaults("regularizer", *pair) for pair in pairs]
-    if exp.environment.vectorization == "async":
-        tree["environment"]["workers"] = plain(as_mapping(exp.environment.workers or WorkersConfig()))
-    agent = tree.setdefault("agent", {})
-    if exp.data is not None:
-        tree["data"] = _with_defaults("buffer", of_data(exp.data, exp.learner["type"]), tree["data"])
-    for kind in ("explorer", "buffer") if exp.data is None else ("explorer",):
-        given = dict(getattr(exp.agent, kind) or {})
-        whole = given if "type" in given else {**brought.get(kind, {}), **given}
-        agent[kind] = _with_defaults(kind, whole, agent.get(kind, {}))
-    if exp.agent.memory:
-        agent["memory"] = _with_defaults("memory", exp.agent.memory, agent["memory"])
-    if exp.agent.intrinsic:
-        shown = agent["intrinsic"] if isinstance(agent["intrinsic"], list) else [agent["intrinsic"]]
-        pairs = zip(exp.agent.intrinsic, shown, strict=True)
-        bonuses = [_with_defaults("bonus", section, told) for section, told in pairs]
-        agent["intrinsic"] = bonuses if len(bonuses) > 1 else bonuses[0]
-    return tree
-
-
-def _with_defaults(kind: str, section: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A component's keys, all of them; `shown` is what a dump shows of the section, without secrets."""
-    cfg = component(kind, section, kind)[1]
-    whole = {} if cfg is None else _plainly(plain(as_mapping(cfg)))
-    hidden = {key: value for key, value in shown.items() if value == REDACTED}
-    name = shown.get("type", section.get("type"))
-    return {**({"type": name} if name is not None else {}), **whole, **hidden}
-
-
-def _plainly(value: Any) -> Any:
-    """Plain data whose schedules have a type, both ends, and of the rest what is not the default."""
-    if isinstance(value, Mapping) and is_schedule(value):
-        usual = plain(as_mapping(ScheduleConfig(type=value["type"], start=value["start"], end=value["end"])))
-        kept = ("type", "start", "end")
-        return {key: entry for key, entry in value.items() if key in kept or entry != usual.get(key)}
-    if isinstance(value, Mapping):
-        return {key: _plainly(entry) for key, entry in value.items()}
-    return [_plainly(entry) for entry in value] if isinstance(value, list) else value
-
-
 def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:
     """Key path → what either has, where they differ. A schedule is one value, as is a list of plain values."""
     if isinstance(a, Mapping) and isinstance(b, Mapping) and not (is_schedule(a) or is_schedule(b)):
@@ -105,11 +39,6 @@ def differences(a: Any, b: Any, path: str = "") -> dict[str, Pair]:
             found |= differences(x, y, f"{path}.{index}")
         return found
     return {} if a == b else {path: (a, b)}
-
-
-def is_schedule(value: Any) -> bool:
-    """Whether a map stands for a number that moves over the run."""
-    return isinstance(value, Mapping) and {"type", "start", "end"} <= set(value)
 
 
 def _of_maps(value: Any) -> bool:
@@ -135,6 +64,7 @@ class Comparison:
         changes: for each run what was changed when it was resumed.
         results: `return_mean`, and `score` where there is a reference, of the last evaluations; they tell runs apart,
             and are no difference in what was run.
+        own: where the learners differ, keys of `config` that only the one or only the other has: they follow.
     """
 
     runs: tuple[str, str]
@@ -144,6 +74,7 @@ class Comparison:
     machine: dict[str, Pair]
     changes: tuple[list[dict[str, Any]], list[dict[str, Any]]]
     results: dict[str, Pair] = field(default_factory=dict)
+    own: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def equal(self) -> bool:
@@ -163,17 +94,35 @@ class Comparison:
         lines = [f"< {self.runs[0]}", f"> {self.runs[1]}"]
         for name in (*PARTS, "results"):
             if part := getattr(self, name):
-                lines += ["", name, *(line for key, pair in part.items() for line in _shown(key, pair))]
+                lines += ["", name, *(self._config() if name == "config" else _listed_pairs(part))]
         for mark, run, changes in zip("<>", self.runs, self.changes, strict=True):
             if changes:
                 lines += ["", f"{mark} changed when {run} was resumed", *map(change_line, changes)]
         return "\n".join(lines)
+
+    def _config(self) -> list[str]:
+        """What differs between the configurations: first of all the learner, and last what only one of the two has."""
+        first = {LEARNER: self.config[LEARNER]} if LEARNER in self.config else {}
+        follows = {key for own in self.own for key in own}
+        lines = _listed_pairs(first | {k: pair for k, pair in self.config.items() if k not in follows})
+        if follows:
+            lines.append("  keys that the other learner and its parts lack (--json has their values)")
+        for mark, keys in zip("<>", self.own, strict=True):
+            sections: dict[str, list[str]] = {}
+            for section, _, key in (key.rpartition(".") for key in keys):
+                sections.setdefault(section, []).append(key)
+            lines += [f"    {mark} {name}: {', '.join(names)}" for name, names in sections.items()]
+        return lines
 
 
 def change_line(change: Mapping[str, Any]) -> str:
     """One recorded change as text."""
     steps = f"at {change['env_steps']:,} env steps"
     return f"  {steps}: {change['key']} {told(change['old'])} → {told(change['new'])}"
+
+
+def _listed_pairs(part: Mapping[str, Pair]) -> list[str]:
+    return [line for key, pair in part.items() for line in _shown(key, pair)]
 
 
 def _shown(key: str, pair: Pair) -> Iterator[str]:
@@ -198,15 +147,33 @@ def diff(a: str | Path, b: str | Path) -> Comparison:
     versions = [
         {"python": record.get("python"), **record.get("packages", {})} if record else {} for record in records
     ]
+    config = differences(configs[0], configs[1])
     return Comparison(
         (str(a), str(b)),
-        differences(configs[0], configs[1]),
+        config,
         differences(first.code, second.code),
         differences(versions[0], versions[1]),
         differences(machine[0], machine[1]),
         (first.changes, second.changes),
         differences(first.results, second.results),
+        (_follow(config, *configs), _follow(config, *configs[::-1])),
     )
+
+
+def _follow(config: Mapping[str, Pair], one: Any, other: Any) -> tuple[str, ...]:
+    """The keys of learner and agent that only `one` has because its learner is another."""
+    if LEARNER not in config:
+        return ()
+    ours = [key for key in config if key.startswith(("learner.", "agent."))]
+    return tuple(key for key in ours if _has(one, key.split(".")) and not _has(other, key.split(".")))
+
+
+def _has(tree: Any, keys: Sequence[str]) -> bool:
+    for key in keys:
+        if not isinstance(tree, Mapping) or key not in tree:
+            return False
+        tree = tree[key]
+    return True
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Result:
             the evaluation is the last one's.
         stages_left: names of those that have not begun.
         data: what it learned from, where it has no environment; None: it has one.
+        drawable: its environment gives pictures.
         halted: a signal came when all was done but to evaluate and save: whatever would follow the run does not begin.
     """
 
@@ -55,6 +56,7 @@ class Result:
     stages_left: tuple[str, ...] = ()
     data: str | None = None
     halted: bool = False
+    drawable: bool = False
 
     @property
     def length(self) -> str:
@@ -79,10 +81,8 @@ class Result:
         trust = " --trust" if self.trusting else ""
         run = shlex.quote(str(self.run))
         resume = [f"uniarena resume {run}"] if self.resumable else []
-        play = [
-            f"uniarena eval {run}{trust}",
-            f"uniarena eval {run} --video{trust}{_needs('pygame', 'video')}",
-        ]
+        play = [f"uniarena eval {run}{trust}"]
+        play += [f"uniarena eval {run} --video{trust}"] if self.drawable else []
         if self.data is not None:
             play = [f"uniarena eval {run} --data {shlex.quote(self.data)}{trust}"]
         return [
@@ -94,7 +94,7 @@ class Result:
 
 
 def _needs(package: str, extra: str) -> str:
-    """A remark where the extra that a command needs is not installed (of `video`: where pygame draws)."""
+    """A remark where the extra that a command needs is not installed."""
     return "" if find_spec(package) else f'  # after: pip install "uniarena[{extra}]"'
 
 

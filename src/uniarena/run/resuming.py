@@ -15,7 +15,7 @@ from uniarena.config import ConfigError, Experiment, Section, dump, from_text, l
 from uniarena.config.errors import Faults
 from uniarena.config.section import REDACTED, find
 from uniarena.run.changes import Change, find_changes, schedules_moved
-from uniarena.run.compare import change_line, differences, filled, told
+from uniarena.run.compare import change_line, differences, told
 from uniarena.run.folder import (
     CHANGES,
     CHECKPOINTS,
@@ -26,6 +26,7 @@ from uniarena.run.folder import (
     saved_config,
     write_lines,
 )
+from uniarena.run.whole import filled
 from uniarena.trainer.clock import clock_of
 
 

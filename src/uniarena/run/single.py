@@ -251,6 +251,7 @@ def _fit(trainer: Trainer, exp: Experiment, folder: Path, started: float) -> Res
             _needs_trust(trainer, exp, trainer.run_dir or folder),
             updates=trainer.counters.updates,
             halted=bool(signals),
+            drawable=assembly.environment.can_be_drawn(exp),
             data=str(exp.data.get("path")) if exp.data is not None and exp.environment.id is None else None,
         )
         write_result(trainer.run_dir or folder, result)

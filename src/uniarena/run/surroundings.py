@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import shlex
@@ -26,6 +27,9 @@ INTERRUPTED, OUT_OF_TIME = "interrupted", "training.max_wall_time is over"
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
 """Signals that finish the iteration, save and end the run, where the system has them."""
+
+PATIENCE_S = 2.0
+"""Seconds that closing may take once a second Ctrl-C was given."""
 
 
 def note_failure(error: BaseException, trainer: Trainer, folder: Path) -> None:
@@ -63,7 +67,8 @@ def _from_environment(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def interrupts(trainer: Trainer) -> Iterator[list[int]]:
-    """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint.
+    """Ctrl-C finishes the iteration and saves; a second one leaves at once with the last checkpoint, also where
+    environments hang when they are closed.
 
     SIGTERM, SIGHUP and SIGUSR1, by which schedulers announce the end, finish and save as well. A signal that comes
     when all is collected, or the run was ended otherwise, interrupts nothing: what is left is to evaluate and save.
@@ -72,10 +77,12 @@ def interrupts(trainer: Trainer) -> Iterator[list[int]]:
         the signals that came, in their order.
     """
     told: list[int] = []
+    over_now = threading.Event()
 
     def handle(number: int, frame: Any) -> None:
         if told and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            threading.Thread(target=_hurry, args=(over_now,), daemon=True).start()
             raise KeyboardInterrupt
         told.append(number)
         if len(told) > 1:
@@ -92,7 +99,22 @@ def interrupts(trainer: Trainer) -> Iterator[list[int]]:
             trainer.request_stop(INTERRUPTED)
 
     with _handled(handle, STOPPING):
-        yield told
+        try:
+            yield told
+        finally:
+            over_now.set()
+
+
+def _hurry(done: threading.Event) -> None:
+    """Whoever leaves at once waits for no environment that hangs when it is closed: each is interrupted again."""
+    main = threading.main_thread().ident
+    while not done.wait(PATIENCE_S):
+        if main is not None and hasattr(signal, "pthread_kill"):
+            signal.pthread_kill(
+                main, signal.SIGINT
+            )  # wakes it where it waits, as a signal to the process may not
+        else:
+            _thread.interrupt_main()
 
 
 @contextlib.contextmanager

@@ -183,7 +183,7 @@ def build_q_network(
             hint="use ppo, or sac, td3 or ddpg for Box actions.",
         )
     actions, head = int(policy_space.n), build_return_head(cfg)
-    section = _one_section(policy_section, value_section)
+    section = one_section(policy_section, value_section)
     own = NetworkConfig(network=section.get("network", "mlp")).built_in
     net = parse(QNetworkConfig, section if own else split(QNetworkConfig, section)[0], WHERE)
     if not own:
@@ -232,7 +232,7 @@ def _orthogonal(torso: nn.Module, streams: Streams) -> None:
             orthogonal_(stream.layers[-1], VALUE_GAIN)
 
 
-def _one_section(policy: Mapping[str, Any], value: Mapping[str, Any] | None) -> Section:
+def one_section(policy: Mapping[str, Any], value: Mapping[str, Any] | None) -> Section:
     """The keys of both sections; a Q-network is policy and value at once."""
     merged, second = Section(policy), Section(value or {})
     for key, setting in second.items():

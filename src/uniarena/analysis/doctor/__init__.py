@@ -62,8 +62,7 @@ def examine(rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None 
     """
     table, setup = Table(rows), Setup(config)
     found = (rule(table, setup) for rule in _ORDER)
-    unit = "updates" if setup.offline else "env steps"
-    return [replace(finding, unit=unit) for finding in found if finding is not None]
+    return [replace(finding, unit=setup.unit) for finding in found if finding is not None]
 
 
 def statements(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -95,6 +95,21 @@ def normalizer_drift(table: Table, setup: Setup) -> Finding | None:
         return None
     evidence = [f"the mean moves by {figure(shift.median())} deviations an iteration"] if moving else []
     evidence += [f"{100 * clipped.median():.0f} % of normalised entries are clipped"] if cut else []
+    if setup.offline:  # it stands still, at the data's statistics
+        return Finding(
+            "normalizer_drift",
+            "many entries of the data's observations are far from all others",
+            tuple(evidence),
+            (
+                "an observation entry that grows without end, such as a clock or a position",
+                "one wild episode",
+            ),
+            (
+                remedies.inspect(setup, "it says the range of every entry"),
+                Change("", "leave such entries or episodes out of the data, or make them relative"),
+            ),
+            clipped.span,
+        )
     return Finding(
         "normalizer_drift",
         "the observation normaliser does not come to rest",

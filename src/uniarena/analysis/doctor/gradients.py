@@ -82,21 +82,23 @@ def exploding_gradients(table: Table, setup: Setup) -> Finding | None:
     }
     evidence = [
         f"gradient norm {figure(early)} early, {figure(late)} late, at most {figure(float(norm.values[largest]))} at "
-        f"{norm.steps[largest]:,} env steps"
+        f"{norm.steps[largest]:,} {setup.unit}"
     ]
     if layers:
         worst = max(layers, key=lambda name: layers[name])
         evidence.append(f"largest in {worst.removeprefix(GRADIENT)}")
     scale = (
         ()
-        if setup.wrapped("normalize_reward")
+        if setup.wrapped("normalize_reward") or setup.clones
         else (remedies.wrapper(setup, "normalize_reward", "losses of a usual size"),)
     )
     return Finding(
         "exploding_gradients",
         "gradients grow by orders of magnitude",
         tuple(evidence),
-        ("targets that run away", "rewards of a large scale", "the learning rate is too high"),
+        ("the learning rate is too high",)
+        if setup.clones
+        else ("targets that run away", "rewards of a large scale", "the learning rate is too high"),
         (remedies.clip_gradients(setup), remedies.slower(setup), *scale),
         (int(norm.steps[largest]), int(norm.steps[-1])),
     )
@@ -112,7 +114,7 @@ def not_a_number(table: Table, setup: Setup) -> Finding | None:
     return Finding(
         "not_a_number",
         "figures are not numbers any more",
-        (f"{', '.join(names[:6])} at {step:,} env steps, the first of {len(found)} such rows",),
+        (f"{', '.join(names[:6])} at {step:,} {setup.unit}, the first of {len(found)} such rows",),
         ("an update that went much too far", "bad numbers in observations or rewards"),
         (
             remedies.slower(setup),

@@ -145,7 +145,7 @@ def _exploration(setup: Setup) -> Iterator[Hint]:
         yield Hint(
             "exploration", f"an entropy bonus of {now:g}; up to 0.1 is usual", remedies.less_entropy(setup)
         )
-    explorer = setup.section("agent").get("explorer")
+    explorer = None if setup.offline else setup.section("agent").get("explorer")
     level = explorer.get("epsilon") if isinstance(explorer, Mapping) else None
     if isinstance(level, int | float) and level > 0.2:
         yield Hint("exploration", f"ε stays at {level:g} throughout", remedies.linear_epsilon(setup))

@@ -21,6 +21,24 @@ def resource_under_use(table: Table, setup: Setup) -> Finding | None:
         return None
     if not len(load) or load.median() > 0.7:  # others use it, or nobody knows
         return None
+    idle = f"{cpu.median():.0f} % of one core, load {load.median():.2f} of all cores"
+    symptom = "the run mostly waits, and the machine is free"
+    if setup.offline:
+        rate = table.series("updates_per_s")
+        return Finding(
+            "resource_under_use",
+            symptom,
+            (f"{idle}, {figure(rate.median())} updates per second (medians)",),
+            ("rows are read from a slow disk: the data does not fit into what is kept in memory",),
+            (
+                Change(
+                    "data.memory_gb=16",
+                    "keeps so much in memory, where there is room; a quarter of it is usual",
+                ),
+                Change("data.fraction=0.5", "half of the episodes, which may fit"),
+            ),
+            cpu.span,
+        )
     environment = setup.section("environment")
     changes = []
     if environment.get("vectorization") != "async":
@@ -32,11 +50,8 @@ def resource_under_use(table: Table, setup: Setup) -> Finding | None:
     )
     return Finding(
         "resource_under_use",
-        "the run mostly waits, and the machine is free",
-        (
-            f"{cpu.median():.0f} % of one core, load {load.median():.2f} of all cores, {figure(fps.median())} env "
-            "steps per second (medians)",
-        ),
+        symptom,
+        (f"{idle}, {figure(fps.median())} env steps per second (medians)",),
         ("environments that wait: a simulator elsewhere, a disk, a sleep", "one environment at a time"),
         tuple(changes),
         cpu.span,

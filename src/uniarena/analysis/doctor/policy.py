@@ -36,7 +36,7 @@ def kl_too_high(table: Table, setup: Setup) -> Finding | None:
         return None
     largest = int(kl.values.argmax())
     evidence = [
-        f"KL {figure(float(kl.values[largest]))} at {kl.steps[largest]:,} env steps, bound {bound:g}; "
+        f"KL {figure(float(kl.values[largest]))} at {kl.steps[largest]:,} {setup.unit}, bound {bound:g}; "
         f"{len(far)} of {len(kl)} updates went too far"
     ]
     if len(clipped):
@@ -88,7 +88,7 @@ def updates_too_timid(table: Table, setup: Setup) -> Finding | None:
         (
             "the learning rate is too low",
             "gradients are clipped to almost nothing",
-            "too few epochs or updates",
+            "too few updates" if setup.offline else "too few epochs or updates",
         ),
         tuple(changes),
         early.span,
@@ -110,17 +110,18 @@ def entropy_collapse(table: Table, setup: Setup) -> Finding | None:
     return Finding(
         "entropy_collapse",
         "the policy became certain without having become good",
-        (f"{name}: {figure(value)} in the later half, low since {gone:,} env steps",),
+        (f"{name}: {figure(value)} in the later half, low since {gone:,} {setup.unit}",),
         (
+            "it follows data whose actions leave no choice, which do not lead far",
+            "the data is known by heart: more updates than it bears",
+        )
+        if setup.offline
+        else (
             "updates too large early on: chance decided",
             "no reward for entropy",
             "advantages of huge variance",
         ),
-        (
-            *([remedies.more_entropy(setup)] if setup.on_policy else []),
-            remedies.slower(setup),
-            *([remedies.shorter_traces(setup), remedies.kl_stop(setup)] if setup.on_policy else []),
-        ),
+        _less_certain(setup),
         (gone, table.end),
     )
 
@@ -134,6 +135,8 @@ def saturated_actions(table: Table, setup: Setup) -> Finding | None:
     changes = [remedies.slower(setup)]
     if setup.on_policy:
         changes.insert(0, Change("agent.policy.log_std_init=-1", "begins with smaller actions"))
+    elif setup.offline:
+        changes.insert(0, remedies.inspect(setup, "where its actions are at their bounds, leave it"))
     else:
         changes.append(remedies.wrapper(setup, "normalize_reward", "smaller gradients of Q push less"))
     return Finding(
@@ -141,8 +144,13 @@ def saturated_actions(table: Table, setup: Setup) -> Finding | None:
         "nearly all actions are at their bounds",
         (f"{100 * share.median():.0f} % of action components at a bound (median of the later half)",),
         (
+            *(
+                ["the data's own actions are at their bounds, and the policy follows"]
+                if setup.offline
+                else []
+            ),
             "the network's output runs away: learning rate or reward scale too large",
-            "a standard deviation wider than the bounds",
+            *([] if setup.offline else ["a standard deviation wider than the bounds"]),
             "the task may want it so (bang-bang control); then leave it",
         ),
         tuple(changes),
@@ -154,8 +162,8 @@ def exploration_never_ends(table: Table, setup: Setup) -> Finding | None:
     """At the end of the run the policy still acts at random for a large part."""
     level, share = table.series("health/exploration"), table.series("health/entropy_share")
     std, entropy = table.series("exploration_std"), setup.number("ent_coef", 0.0)
-    if table.end < 0.8 * max(setup.total, 1):
-        return None
+    if setup.offline or table.end < 0.8 * max(setup.total, 1):
+        return None  # from data alone nobody explores
     if "epsilon" in _explorer(setup) and len(level) and level.values[-1] >= 0.2:
         said, change = f"ε is {level.values[-1]:.2g} at the end", remedies.linear_epsilon(setup)
     elif _explorer(setup) in NOISY and len(level) and level.values[-1] >= 0.5:
@@ -204,6 +212,20 @@ def temperature_runs_away(table: Table, setup: Setup) -> Finding | None:
             remedies.wrapper(setup, "normalize_reward", "rewards near 1"),
         ),
         alpha.part(0.5).span,
+    )
+
+
+def _less_certain(setup: Setup) -> tuple[Change, ...]:
+    """What keeps a policy from certainty."""
+    if setup.offline:
+        return remedies.stop_in_time(setup), remedies.decay_weights(setup), remedies.slower(setup)
+    if not setup.on_policy:
+        return (remedies.slower(setup),)
+    return (
+        remedies.more_entropy(setup),
+        remedies.slower(setup),
+        remedies.shorter_traces(setup),
+        remedies.kl_stop(setup),
     )
 
 

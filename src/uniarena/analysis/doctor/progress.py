@@ -16,6 +16,24 @@ SWING, SWINGS = 0.35, 5
 the way out of it."""
 
 
+_TOO_LONG = (
+    "the data is known by heart: more updates than it bears",
+    "the critic values actions that the data lacks, and the policy takes them",
+)
+_ONE_SIDED = (
+    "the critic learns a value that later experience refutes",
+    "exploration ended, and experience became one-sided",
+)
+_NOT_FOUND = (
+    "the reward is too rare to be found by chance: what leads to it must be explored",
+    "the policy settled before it had seen anything better",
+)
+_NOT_IN_DATA = (
+    "the data has few episodes that do better, or none",
+    "where it acts otherwise than the data, the policy comes to places that the data lacks",
+)
+
+
 def thrives(table: Table) -> bool | None:
     """Whether the return rose, and most of the gain is kept; None where that cannot be told."""
     found = course(returns(table))
@@ -41,6 +59,8 @@ def no_progress(table: Table, setup: Setup) -> Finding | None:
         changes.append(_normalise(setup))
     if setup.on_policy:
         changes += [remedies.more_entropy(setup), remedies.larger_batch(setup)]
+    if setup.offline:
+        changes.insert(0, remedies.inspect(setup, "it says what its episodes return"))
     return Finding(
         "no_progress",
         "the return is no better than at the start",
@@ -52,7 +72,9 @@ def no_progress(table: Table, setup: Setup) -> Finding | None:
         (
             "the learning rate is far off",
             "inputs or rewards of a size that the network cannot take",
-            "too little exploration, or a reward that says nothing of what is done",
+            "the data shows nothing better, or all there is to learn of it was learned at once"
+            if setup.offline
+            else "too little exploration, or a reward that says nothing of what is done",
         ),
         tuple(changes),
         series.span,
@@ -87,21 +109,31 @@ def stuck_low(table: Table, setup: Setup) -> Finding | None:
         "every episode returns the same" if same else "the return stays low",
         (*evidence, *_still(table)),
         (
-            "the reward is too rare to be found by chance: what leads to it must be explored",
-            "the policy settled before it had seen anything better",
+            *(_NOT_IN_DATA if setup.offline else _NOT_FOUND),
             "observation entries that never change or were filtered out: what matters is not seen",
             "the network is too small for the task",
         ),
-        (
-            Change("agent.intrinsic=rnd", "a bonus for what is new, weight 0.5"),
-            *([remedies.more_entropy(setup)] if setup.on_policy else []),
-            remedies.wider(setup),
-            Change(
-                "",
-                "make the task easier first (shorter, denser reward), and look at what the observation holds",
-            ),
-        ),
+        _upwards(setup),
         series.part(0.25).span,
+    )
+
+
+def _upwards(setup: Setup) -> tuple[Change, ...]:
+    """What helps a return that stays low."""
+    if setup.offline:
+        more = "records more that succeeds, by another agent or a person, and adds it to the data"
+        return (
+            remedies.inspect(setup, "it says what its episodes return"),
+            remedies.best_episodes(setup),
+            remedies.wider(setup),
+            Change("", f"where hardly an episode does well: whoever can {more}"),
+        )
+    easier = "make the task easier first (shorter, denser reward), and look at what the observation holds"
+    return (
+        Change("agent.intrinsic=rnd", "a bonus for what is new, weight 0.5"),
+        *([remedies.more_entropy(setup)] if setup.on_policy else []),
+        remedies.wider(setup),
+        Change("", easier),
     )
 
 
@@ -118,20 +150,17 @@ def rise_then_collapse(table: Table, setup: Setup) -> Finding | None:
     changes = [remedies.slower(setup)]
     if setup.on_policy:
         changes += [remedies.kl_stop(setup), remedies.fewer_epochs(setup), remedies.clip(setup)]
-    changes.append(
-        Change("callbacks=[{type: early_stop, fall: 0.5, restore_best: true}]", "keeps the best agent")
-    )
+    changes.append(remedies.stop_in_time(setup))
     return Finding(
         "rise_then_collapse",
         "the return rose, and then fell back",
         (
             f"return {figure(found.means[0])} at first, {figure(found.means[best])} near "
-            f"{figure(found.steps[best])} env steps, {figure(found.means[-1])} at the end",
+            f"{figure(found.steps[best])} {setup.unit}, {figure(found.means[-1])} at the end",
         ),
         (
-            "updates move the policy too far: learning rate, epochs",
-            "the critic learns a value that later experience refutes",
-            "exploration ended, and experience became one-sided",
+            "updates move the policy too far: learning rate" + ("" if setup.offline else ", epochs"),
+            *(_TOO_LONG[: 1 if setup.clones else 2] if setup.offline else _ONE_SIDED),
         ),
         tuple(changes),
         (int(found.steps[best]), int(series.steps[-1])),
@@ -159,7 +188,7 @@ def oscillation(table: Table, setup: Setup) -> Finding | None:
         (f"turns at {', '.join(figure(means[t]) for t in turns[:8])}",),
         (
             "updates overshoot: the learning rate is too high",
-            "batches are too small, or advantages too noisy",
+            "batches are too small" + ("" if setup.offline else ", or advantages too noisy"),
         ),
         tuple(changes),
         series.span,

@@ -128,6 +128,31 @@ def _flow(entry: Any) -> str:
     return str(plain["type"]) if set(plain) == {"type"} else json.dumps(plain)
 
 
+def inspect(setup: Setup, why: str) -> Change:
+    """A look at the data of a run from data alone."""
+    data = setup.section("data")
+    return Change("", f"look at the data: uniarena data inspect {data.get('path', 'FILE')}; {why}")
+
+
+def best_episodes(setup: Setup) -> Change:
+    """The best fifth of the data's episodes, or half of the share that is taken."""
+    now = setup.section("data").get("top_fraction")
+    value = now / 2 if isinstance(now, int | float) else 0.2
+    return Change(
+        f"data.top_fraction={value:g}", "learns from the episodes that returned most, and no others"
+    )
+
+
+def stop_in_time(setup: Setup) -> Change:
+    """The best agent kept; of a learner that holds actions out, the one that predicts them best."""
+    if setup.offline and setup.has("validation_share"):
+        fields = "metric: validation_loss, mode: min, patience: 5, restore_best: true"
+        return Change(
+            f"callbacks=[{{type: early_stop, {fields}}}]", "ends where held-out actions are told best"
+        )
+    return Change("callbacks=[{type: early_stop, fall: 0.5, restore_best: true}]", "keeps the best agent")
+
+
 def wider(setup: Setup) -> Change:
     """Networks of twice the width."""
     now = list(setup.section("agent").get("policy", {}).get("hidden_sizes") or [64, 64])

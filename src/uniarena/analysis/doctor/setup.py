@@ -54,12 +54,23 @@ class Setup:
     @property
     def on_policy(self) -> bool:
         """Whether it is one of the policy-gradient family."""
-        return not self.has("updates_per_env_step") and not self.has("learning_starts")
+        replays = self.has("updates_per_env_step") or self.has("learning_starts")
+        return not self.offline and not replays
 
     @property
     def offline(self) -> bool:
         """Whether it learns from data alone."""
         return bool(self.config.get("data"))
+
+    @property
+    def clones(self) -> bool:
+        """Whether it predicts the actions of data, without any values."""
+        return self.algorithm in ("bc", "decision_transformer")
+
+    @property
+    def unit(self) -> str:
+        """What its length is counted in."""
+        return "updates" if self.offline else "env steps"
 
     @property
     def wrappers(self) -> list[Any]:

@@ -118,7 +118,7 @@ class EarlyStop:
         )
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
-        if not self._seen:
+        if not self._seen and event.reason == "finished":  # one that was cut short may not have come to it
             known = ", ".join(sorted(trainer.metrics)) or "none"
             _log.warning("early_stop watched %r, which never came up; figures: %s", self.cfg.metric, known)
 

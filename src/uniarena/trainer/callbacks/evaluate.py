@@ -62,13 +62,13 @@ class Evaluate:
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
         last = self._wanted_at_end(trainer.stop_reason) and trainer.done
         if self._every.due(trainer.counters.clock) or last:
-            self._run(trainer, both=last or self.cfg.also_stochastic)
+            self._run(trainer, last, self.cfg.also_stochastic)
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
         done = self._evaluated_at == trainer.counters.clock and len(self.results) == 2
         done = done and trainer.last_evaluation is not None  # None: it was of an agent that was given up
         if self._wanted_at_end(event.reason) and not done:  # a later callback asked to stop
-            self._run(trainer, both=True)
+            self._run(trainer, last=True)
         self.close()
 
     def _wanted_at_end(self, reason: str) -> bool:
@@ -78,12 +78,13 @@ class Evaluate:
     def on_exception(self, trainer: Any, event: Any) -> None:
         self.close()
 
-    def _run(self, trainer: Any, both: bool) -> None:
+    def _run(self, trainer: Any, last: bool, both: bool = False) -> None:
+        """Evaluate; at the end of the run in both modes."""
         cfg, steps = self.cfg, trainer.counters.clock
         started = time.perf_counter()
         env = self._environment(trainer)
         setup = time.perf_counter() - started
-        modes = [not cfg.deterministic, cfg.deterministic] if both else [cfg.deterministic]
+        modes = [not cfg.deterministic, cfg.deterministic] if last or both else [cfg.deterministic]
         self.results, self._evaluated_at = {}, steps
         for (
             deterministic
@@ -97,7 +98,11 @@ class Evaluate:
             self.results[result.mode] = result
             prefix = "eval" if deterministic == cfg.deterministic else f"eval_{result.mode}"
             trainer.metrics.update({f"{prefix}/{name}": value for name, value in result.figures().items()})
-            _log.info("evaluation at %s %s, %s", f"{steps:,}", trainer.counters.units, result)
+            told = (
+                last and deterministic == cfg.deterministic
+            )  # it is the run's result, which is shown as such
+            args = f"{steps:,}", trainer.counters.units, result
+            _log.info("evaluation at %s %s, %s", *args, extra={"on_terminal": not told})
             trainer.emit(ValidationEpoch(result))
 
     def _environment(self, trainer: Any) -> Env:
@@ -108,9 +113,9 @@ class Evaluate:
 
     def close(self) -> None:
         """Close the evaluation environments."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        env, self._env = self._env, None  # once: closing may hang, and be interrupted
+        if env is not None:
+            env.close()
 
     def state_dict(self) -> dict[str, Any]:
         return {"every": self._every.state_dict()}

@@ -123,7 +123,7 @@ class Rules:
 
     def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
         unseen = [rule.metric for rule, seen in zip(self.cfg.rules, self._seen, strict=True) if not seen]
-        if unseen:
+        if unseen and event.reason == "finished":  # one that was cut short may not have come to it
             known = ", ".join(sorted(trainer.metrics)) or "none"
             _log.warning("rules watched %s, which never came up; figures: %s", ", ".join(unseen), known)
 
