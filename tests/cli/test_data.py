@@ -75,7 +75,14 @@ def test_what_is_no_data_is_bad_input(ua: Ua) -> None:
 def test_a_file_is_converted(ua: Ua) -> None:
     path = steps(Path("a.npz"))
     told = ua("data", "convert", path, "b.npz", "--json")
-    assert told.json == {"written": "b.npz", "format": "npz", "transitions": 4, "dropped": 1, "not_said": []}
+    assert told.json == {
+        "written": "b.npz",
+        "format": "npz",
+        "transitions": 4,
+        "dropped": 1,
+        "not_said": [],
+        "warnings": [],
+    }
     assert load("b.npz").lengths.tolist() == [2, 1, 1]
     assert not load("b.npz").episode(0).final_known  # nothing was invented on the way
     again = ua("data", "convert", path, "b.npz")

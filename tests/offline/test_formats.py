@@ -43,8 +43,9 @@ def test_a_recording_is_read_back(tmp_path: Path, seed: int) -> None:
 def test_every_format_keeps_every_transition(tmp_path: Path, seed: int, kind: str, name: str) -> None:
     episodes, data = made(tmp_path, seed)
     both = int((data.terminated & data.truncated).sum()) if kind == "rlds" else 0
-    lost = [f"that {both} terminated transitions are truncated as well"] if both else []
-    assert convert(data, tmp_path / name, kind) == lost
+    which = "1 terminated transition is" if both == 1 else f"{both} terminated transitions are"
+    lost = [f"that {which} truncated as well"] if both else []
+    assert convert(data, tmp_path / name, kind) == (lost, [])
     for cfg in (DataConfig(path=str(tmp_path / name)), DataConfig(path=str(tmp_path / name), format=kind)):
         again = load(cfg)
         check_same(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.offline.episodes import ACTIONS, OBSERVATIONS, check_same, random_episodes, record
-from uniarena.data import DataError, Dataset, Episode, load, report
+from tests.offline.episodes import ACTIONS, OBSERVATIONS, check_same, keyed, random_episodes, record
+from uniarena.data import DataConfig, DataError, Dataset, Episode, load, report
 from uniarena.data.convert import convert
 from uniarena.data.writing import refuse_unwritable
 
@@ -126,7 +126,69 @@ def test_what_rlds_loses_of_rewards_is_told(tmp_path: Path) -> None:
     reward = np.array([0.5, 1 + 2.0**-30, 1e300, np.nan])
     episode = Episode(obs, np.zeros((4, 2), np.float32), reward, flags, ended, True)
     path = record(tmp_path / "a.npz", [episode], OBSERVATIONS["vector"], ACTIONS["box"])
-    assert convert(load(path, lazy=True), tmp_path / "b", "rlds") == [
-        "1 rewards at all: they are too large for float32",
-        "the exact value of 1 rewards: float32 rounds them, by 9.31e-10 at most",
+    assert convert(load(path, lazy=True), tmp_path / "b", "rlds").not_said == [
+        "1 reward at all: it is too large for float32",
+        "the exact value of 1 reward: float32 rounds it, by 9.31e-10 at most",
     ]
+
+
+def unordered(tmp_path: Path, **changed: Any) -> Path:
+    """30 transitions that do not follow each other, in three episodes by their flags."""
+    rng, rows = np.random.default_rng(0), np.arange(30)
+    arrays = {
+        "observations": rng.normal(size=(30, 3)),
+        "next_observations": rng.normal(size=(30, 3)),
+        "actions": rng.uniform(-1, 1, (30, 2)),
+        "rewards": np.ones(30),
+        "terminals": np.isin(rows, (9, 29)),
+        "timeouts": rows == 19,
+    }
+    return keyed(tmp_path / "steps.npz", **{**arrays, **changed})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_transitions_without_order_become_episodes_is_told(tmp_path: Path, kind: str) -> None:
+    data = load(unordered(tmp_path), lazy=True)
+    assert (len(np.unique(data.rows.found)), data.episodes, int(data.truncated.sum())) == (3, 30, 1)
+    told = convert(data, tmp_path / "b", kind).not_said
+    again = load(tmp_path / "b")
+    if kind == "d4rl":  # rows with next observations need no order there either
+        assert not told and len(np.unique(again.rows.found)) == 3 and again.truncated.sum() == 1
+    else:
+        assert again.episodes == 30 and again.truncated.sum() == 28
+        assert told[0] == (
+            "that transitions without order belong together: 3 episodes of them become 30, and 27 transitions that "
+            "nothing cut off are read as truncated"
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_that_pieces_become_episodes_is_told(tmp_path: Path, kind: str) -> None:
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(31, 3)), axis=0)
+    reward = np.where(np.isin(np.arange(30), (4, 14)), np.nan, 1.0)
+    path = unordered(tmp_path, observations=walk[:-1], next_observations=walk[1:], rewards=reward)
+    data = load(DataConfig(path=str(path), nonfinite="drop"), lazy=True)
+    assert (len(np.unique(data.rows.found)), data.episodes) == (3, 5)
+    lost = (
+        "that 5 pieces belong to 3 episodes, within which steps were left out: each piece is an episode there"
+    )
+    assert convert(data, tmp_path / "b", kind) == ([lost], [])
+    assert len(np.unique(load(tmp_path / "b").rows.found)) == 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_that_training_refuses_are_told(tmp_path: Path, kind: str) -> None:
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(31, 3)), axis=0)
+    walk[3, 0], walk[30] = np.nan, 1e300
+    action, reward = np.zeros((30, 2)), np.ones(30)
+    action[7], reward[:2] = np.inf, (np.inf, 1e300)
+    path = unordered(
+        tmp_path, observations=walk[:-1], next_observations=walk[1:], actions=action, rewards=reward
+    )
+    told = convert(load(path, lazy=True), tmp_path / "b", kind).warnings
+    rest = "values that are NaN, infinite or too large for float32; training refuses them (nonfinite: drop leaves"
+    seen = {"observations": "2 rows have"}
+    if kind == "d4rl":
+        seen = {"observations": "1 row has", "next_observations": "2 rows have"}
+    seen = {"rewards": "2 rows have", **seen, "actions": "1 row has"}
+    assert [each.partition(" them out")[0] for each in told] == [f"{k}: {v} {rest}" for k, v in seen.items()]

@@ -68,19 +68,21 @@ def convert(
 
     kind = form or writing.format_of(target)
     dataset, _ = _loaded(file, keys or (), env)
-    lost = writing.convert(dataset, target, kind)
+    written = writing.convert(dataset, target, kind)
     account = dataset.account
     document = {
         "written": str(target),
         "format": kind,
         "transitions": len(dataset),
         "dropped": sum(account.dropped.values()),
-        "not_said": lost,
+        "not_said": written.not_said,
+        "warnings": written.warnings,
     }
     lines = [f"wrote {len(dataset):,} transitions to {target} ({kind})"]
     if document["dropped"]:
         lines.append(f"left out: {document['dropped']:,} steps; see: uniarena data inspect {file}")
-    lines += [f"the format cannot say {what}" for what in lost]
+    lines += [f"the format cannot say {what}" for what in written.not_said]
+    lines += [f"warning: {warning}" for warning in written.warnings]
     return Answer(document, "\n".join(lines))
 
 
