@@ -33,6 +33,7 @@ from uniarena.data.source import (
     readable,
     rewards,
     space_of,
+    without_transition,
 )
 from uniarena.envs.spaces import LARGEST, keep_order
 
@@ -82,7 +83,7 @@ def read(path: Path) -> Source:
     coded = bool(metadata.get("jpeg_encoding", True))
     groups = _episodes(hdf5.tree(hdf5.opened(main), main), main)
     if not groups:
-        raise DataError("holds no episodes", main)
+        raise DataError("holds no episodes", main, "write at least one; or name another dataset")
     obs, action, found = [], [], []
     for name, group in groups:
         where = f"{main} {name}"
@@ -95,6 +96,12 @@ def read(path: Path) -> Source:
     lengths = np.array([len(each[0]) for each in found])
     reward, terminated, truncated = (np.concatenate([each[k] for each in found]) for k in range(3))
     _check_counts(metadata, folder, lengths, notes)
+    notes += without_transition(
+        lengths,
+        ("has one observation and no action", "have one observation and no action"),
+        main,
+        "an episode of T transitions has T + 1 observations: write such ones, or name another dataset",
+    )
     places = [f"{main} {name}" for name, _ in groups]
     return Source(
         "minari",

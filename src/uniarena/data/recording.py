@@ -23,7 +23,7 @@ from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space, skeleton
 from uniarena.data.headers import mapping, parsed, spaces_of
 from uniarena.data.npz import DAMAGE, Writer, columns
-from uniarena.data.source import Source, booleans, numeric, rewards
+from uniarena.data.source import Source, booleans, numeric, rewards, without_transition
 from uniarena.data.unread import refuse_unread
 from uniarena.data.writing import beside
 from uniarena.envs.spaces import leaf_spaces, space_to_json, storage_space
@@ -169,6 +169,8 @@ def read(path: Path, keeping: Keeping) -> Source:
     lengths = _lengths(_of(found, "length", path), f"{path} length")
     if len(flags[2]) != len(lengths):
         raise DataError("its lengths of episodes are damaged", f"{path} length")
+    hint = "record episodes of at least one step, or name another file"
+    notes = without_transition(lengths, ("has no step", "have no step"), path, hint)
     return Source(
         "recording",
         path,
@@ -187,6 +189,7 @@ def read(path: Path, keeping: Keeping) -> Source:
         env=mapping(header, "env", where),
         origin=mapping(header, "origin", where),
         flags={"terminated": "recorded", "truncated": "recorded"},
+        notes=notes,
     )
 
 

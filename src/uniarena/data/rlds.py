@@ -24,14 +24,15 @@ from uniarena.data.columns import Keeping, Store, exact
 from uniarena.data.errors import DataError
 from uniarena.data.features import FEATURES, Feature, described, read_features
 from uniarena.data.shards import SHARD, check_counts
-from uniarena.data.source import Source, absent, json_object, nested, space_of
+from uniarena.data.source import Source, absent, json_object, nested, space_of, without_transition
+from uniarena.data.step_flags import FLAGS, StepFlags
+from uniarena.data.wording import counted
 from uniarena.envs.spaces import space_from_json, space_to_json
 
 INFO = "dataset_info.json"
 OWN = "uniarena.json"
 """File beside those of TFDS in which we keep what it has no place for: spaces and origin."""
 STEPS = "steps/"
-_FLAGS = ("is_first", "is_last", "is_terminal")
 
 
 def files_of(path: Path) -> list[Path]:
@@ -126,7 +127,7 @@ class _Episodes:
         self._terminated: list[np.ndarray] = []
         self._truncated: list[np.ndarray] = []
         self._lengths: list[int] = []
-        self._empty = 0
+        self._flags, self._empty = StepFlags(), 0
 
     def add(self, record: dict[str, Any], where: str) -> None:
         """One episode."""
@@ -139,12 +140,11 @@ class _Episodes:
                 where,
                 "a record must be an episode, as TFDS writes RLDS",
             )
-        flags = [self._flag(steps, name, where) for name in _FLAGS]
+        flags = self._flags.read(steps, where)
         count = len(flags[0])
         if count == 0:
             self._empty += 1
             return
-        _check_flags(flags, where)
         reward = self._reward_of(steps, count, where)
         names = {field: _names(steps, field, where) for field in ("observation", "action")}
         every = {name for found in names.values() for name in found}
@@ -166,16 +166,6 @@ class _Episodes:
         self._reward.append(reward)
         self._terminated.append(last & flags[2][-1])
         self._truncated.append(last & flags[1][-1] & ~flags[2][-1])
-
-    def _flag(self, steps: dict[str, Any], name: str, where: str) -> np.ndarray:
-        if name not in steps:
-            raise absent(name, list(steps), where, "every step of RLDS")
-        values = np.asarray(steps[name])
-        if values.dtype.kind not in "iub" and len(values):
-            raise DataError(f"{name} holds {values.dtype} where flags belong", where, "write 0 or 1")
-        if odd := values[~np.isin(values, (0, 1))].tolist():
-            raise DataError(f"{name} holds {odd[0]} where flags belong", where, "write 0 or 1")
-        return values.astype(bool)
 
     def _reward_of(self, steps: dict[str, Any], count: int, where: str) -> np.ndarray:
         """Rewards of all steps but the last `[count − 1]` float64."""
@@ -226,9 +216,19 @@ class _Episodes:
     def source(self, path: Path, files: list[Path]) -> Source:
         """Everything that was added."""
         if not self._lengths:
-            raise DataError("holds no episodes with steps", path)
+            raise DataError("holds no episodes with steps", path, "write at least one; or name another file")
+        single = without_transition(
+            self._lengths,
+            ("has a single step", "have a single step"),
+            path,
+            "what an episode ended in is a step of its own: write episodes of T transitions as T + 1 steps",
+        )
         columns = nested({name: store.finish() for name, store in self._stores.items()}, "/", path)
-        notes = [f"{self._empty} episodes without any step were left out."] if self._empty else []
+        notes = single + self._flags.notes()
+        if self._empty:
+            notes.append(
+                f"{counted(self._empty, 'episode without any step was', 'episodes without any step were')} left out."
+            )
         return Source(
             "rlds",
             path,
@@ -251,21 +251,6 @@ def _names(steps: dict[str, Any], field: str, where: str) -> list[str]:
     if not names:
         raise absent(field, list(steps), where, "every step of RLDS")
     return names
-
-
-def _check_flags(flags: list[np.ndarray], where: str) -> None:
-    first, last, terminal = flags
-    if not len(first) == len(last) == len(terminal):
-        counts = ", ".join(f"{name} {len(flag)}" for name, flag in zip(_FLAGS, flags, strict=True))
-        raise DataError(f"the steps are misaligned: {counts} values", where)
-    if first[1:].any():
-        raise DataError(f"step {1 + int(first[1:].argmax())} is_first, within an episode", where)
-    for name, flag in (("is_last", last), ("is_terminal", terminal)):
-        if flag[:-1].any():
-            raise DataError(
-                f"step {int(flag[:-1].argmax())} {name}, and {len(flag)} steps are there: the steps are misaligned",
-                where,
-            )
 
 
 def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str) -> np.ndarray:
@@ -329,7 +314,7 @@ def write(
     info = {"name": name, "version": "1.0.0", "fileFormat": "tfrecord", "splits": [split]}
     spaces = {"observation_space": space_to_json(observed), "action_space": space_to_json(acted)}
     for file, content in (
-        (FEATURES, described(observed, acted, _FLAGS)),
+        (FEATURES, described(observed, acted, FLAGS)),
         (INFO, info),
         (OWN, {**spaces, **own}),
     ):
@@ -348,7 +333,7 @@ def _record(episode: Any) -> dict[str, np.ndarray | list[bytes]]:
     found[f"{STEPS}reward"] = np.append(episode.reward, 0.0)
     found[f"{STEPS}discount"] = np.where((np.arange(steps) == steps - 1) & terminal, 0.0, 1.0)
     last = np.arange(steps) == steps - 1
-    for name, flag in zip(_FLAGS, (np.arange(steps) == 0, last, last & terminal), strict=True):
+    for name, flag in zip(FLAGS, (np.arange(steps) == 0, last, last & terminal), strict=True):
         found[f"{STEPS}{name}"] = flag
     return found
 

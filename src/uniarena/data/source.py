@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from uniarena.batch import Tree, tree_paths
 from uniarena.config.errors import closest, listed
 from uniarena.data.columns import Column, DerivedColumn, OddColumn
 from uniarena.data.errors import DataError
+from uniarena.data.wording import counted
 from uniarena.envs.spaces import LARGEST, leaf_spaces
 
 DEEPEST = 64
@@ -225,6 +226,26 @@ def readable(tree: Tree) -> None:
             readable(part)
     elif isinstance(tree, OddColumn):
         tree.read(0, 0)
+
+
+def without_transition(
+    lengths: Sequence[int] | np.ndarray, why: tuple[str, str], path: Path, hint: str
+) -> list[str]:
+    """A sentence on the episodes that have no transition, where there are any.
+
+    Args:
+        lengths: transitions of each episode.
+        why: what such an episode is, and what several are: `("has a single step", "have a single step")`.
+        hint: what to do where it is all of them.
+
+    Raises:
+        DataError: no episode has a transition.
+    """
+    none = sum(1 for length in lengths if not length)
+    said = counted(none, f"episode {why[0]}", f"episodes {why[1]}")
+    if len(lengths) and none == len(lengths):
+        raise DataError(f"holds no transition: {said}, which makes none", path, hint)
+    return [f"{said}, which makes no transition: left out."] if none else []
 
 
 def numeric(column: Column, where: str) -> Column:
