@@ -72,6 +72,14 @@ def test_what_is_no_data_is_bad_input(ua: Ua) -> None:
         assert told.code == 2 and name in told.err and "Traceback" not in told.err
 
 
+def test_the_file_is_named_once(ua: Ua) -> None:
+    path = steps(Path("a.npz"))
+    for command in (("inspect", path), ("convert", path, "b.npz")):
+        told = ua("data", *command, "path=other.npz")
+        assert told.code == 2 and "path=other.npz: the data is the one named first, a.npz" in told.err
+    assert not Path("b.npz").exists()
+
+
 def test_a_file_is_converted(ua: Ua) -> None:
     path = steps(Path("a.npz"))
     told = ua("data", "convert", path, "b.npz", "--json")

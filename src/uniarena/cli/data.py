@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from uniarena.cli.answer import Answer
+from uniarena.cli.answer import Answer, BadInput
 from uniarena.cli.commands import Json, Saved, Trust, app, command
 
 group = typer.Typer(help="Data for learning offline: inspect, convert, record.", no_args_is_help=True)
@@ -131,7 +131,10 @@ def _loaded(file: str, keys: Sequence[str], env: str | None) -> tuple[Any, int |
 
     section = Section({"path": file})
     for text in keys:
-        section = merge(section, read_override(text))
+        override = read_override(text)
+        if "path" in override:
+            raise BadInput(f"{text}: the data is the one named first, {file}; leave path out")
+        section = merge(section, override)
     cfg = parse(DataConfig, section)
     observed, acted, limit = (None, None, None) if env is None else audit.env_facts(env)
     return load(cfg, observed, acted, lazy=True), limit

@@ -297,13 +297,24 @@ def _mapping(kind: Any, value: Any, path: str, where: Location | None) -> Any:
     return {key: coerce(inner, entry, join(path, key), at(key)) for key, entry in value.items()}
 
 
+def _list_hint(value: Any, count: int) -> str:
+    """What to write in place of a single value where a list of `count` belongs."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    if count == 1:
+        return f"write [{value}]"
+    if count == 2 and not isinstance(value, str):
+        low, high = sorted((0, value)) if value else (0, 1)
+        return f"write two values, such as [{low}, {high}]"
+    return f"write {count} values: [{', '.join('…' * count)}]"
+
+
 def _sequence(kind: Any, value: Any, path: str, where: Location | None) -> Any:
     args = typing.get_args(kind)
     build: type[Any] = list if kind is list or typing.get_origin(kind) is list else tuple
-    if not isinstance(value, list | tuple):
-        single = value if isinstance(value, str | int | float) and not isinstance(value, bool) else None
-        raise _wrong(value, expected(kind), path, where, f"write [{single}]" if single is not None else "")
     fixed = build is tuple and args and args[-1] is not Ellipsis
+    if not isinstance(value, list | tuple):
+        raise _wrong(value, expected(kind), path, where, _list_hint(value, len(args) if fixed else 1))
     if fixed and len(args) != len(value):
         raise ConfigError(f"expected {len(args)} entries, got {len(value)}: {given(value)}", path, where)
     kinds = args if fixed else (args[:1] or (Any,)) * len(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from math import inf
+from math import inf, isfinite
 from typing import Annotated, Literal
 
 from uniarena.config import Between, ConfigError, config
@@ -44,6 +44,10 @@ class DataConfig:
     memory_map: str | None = None  # folder for what does not fit; by default the system's for temporary files
 
     def __post_init__(self) -> None:
+        for name in ("jump", "min_return", "memory_gb"):
+            if (value := getattr(self, name)) is not None and not isfinite(value):
+                hint = "give a number" if name == "jump" else "give a number, or leave it out"
+                raise ConfigError(f"expected a finite number, got {value}", name, hint=hint)
         if self.boundary == "fixed_length" and self.episode_length is None:
             raise ConfigError(
                 "boundary: fixed_length needs the length of an episode",
