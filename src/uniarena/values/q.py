@@ -180,7 +180,7 @@ def build_q_network(
         raise ConfigError(
             f"Q-learning compares actions one by one, so they must be Discrete; the environment has {policy_space}.",
             path="learner.type",
-            hint="use ppo, or sac, td3 or ddpg for Box actions.",
+            hint="use ppo, sac, td3 or ddpg for Box actions; from data cql, iql, td3_bc or bcq.",
         )
     actions, head = int(policy_space.n), build_return_head(cfg)
     section = one_section(policy_section, value_section)
