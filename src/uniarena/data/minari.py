@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from uniarena.batch import Tree
 from uniarena.data import hdf5
 from uniarena.data.columns import Column, SourceColumn, joined
 from uniarena.data.errors import DataError
+from uniarena.data.minari_spaces import space_from, space_to
 from uniarena.data.source import (
     Source,
     absent,
@@ -35,9 +35,9 @@ from uniarena.data.source import (
     space_of,
     without_transition,
 )
-from uniarena.envs.spaces import LARGEST, keep_order
 
 METADATA, MAIN = "metadata.json", "main_data.hdf5"
+PLACE = "MINARI_DATASETS_PATH"
 VERSION = "0.5.4"
 """Of Minari, whose layout is written."""
 _PARTS = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -55,9 +55,14 @@ def folder_of(path: Path) -> Path:
     )
 
 
+def is_name(text: str) -> bool:
+    """Whether a text looks like a dataset's name, such as `mujoco/hopper/expert-v0`."""
+    return re.fullmatch(r"([\w-]+/)*[\w-]+-v\d+", text) is not None
+
+
 def local(name: str) -> Path:
     """Where Minari keeps a dataset of that name."""
-    root = os.environ.get("MINARI_DATASETS_PATH")
+    root = os.environ.get(PLACE)
     return (Path(root) if root else Path.home() / ".minari" / "datasets") / name
 
 
@@ -96,12 +101,6 @@ def read(path: Path) -> Source:
     lengths = np.array([len(each[0]) for each in found])
     reward, terminated, truncated = (np.concatenate([each[k] for each in found]) for k in range(3))
     _check_counts(metadata, folder, lengths, notes)
-    notes += without_transition(
-        lengths,
-        ("has one observation and no action", "have one observation and no action"),
-        main,
-        "an episode of T transitions has T + 1 observations: write such ones, or name another dataset",
-    )
     places = [f"{main} {name}" for name, _ in groups]
     return Source(
         "minari",
@@ -124,6 +123,7 @@ def read(path: Path) -> Source:
         },
         flags={"terminated": "terminations", "truncated": "truncations"},
         notes=list(dict.fromkeys(notes)),
+        names={"obs": "observations", "action": "actions", "reward": "rewards"},
     )
 
 
@@ -174,6 +174,12 @@ def _check_counts(metadata: dict[str, Any], folder: Path, lengths: np.ndarray, n
             )
         if said != there:
             notes.append(f"{METADATA} says {said:,} {what}; the file holds {there:,}.")
+    notes += without_transition(
+        lengths,
+        ("has one observation and no action", "have one observation and no action"),
+        folder / MAIN,
+        "an episode of T transitions has T + 1 observations: write such ones, or name another dataset",
+    )
 
 
 def _check_lengths(obs: Tree, action: Tree, found: list[np.ndarray], where: str) -> None:
@@ -275,59 +281,6 @@ def _space(metadata: dict[str, Any], name: str, folder: Path) -> Space[Any] | No
     data = metadata[name]
     given = parsed(data, where) if isinstance(data, str) else data
     return space_of(lambda: space_from(given), name, folder / METADATA)
-
-
-def space_from(data: dict[str, Any]) -> Space[Any]:
-    """The space that Minari's JSON stands for.
-
-    Raises:
-        ValueError: a type that is not supported.
-    """
-    match data["type"]:
-        case "Box":
-            shape, dtype = tuple(data["shape"]), np.dtype(data["dtype"])
-            if math.prod(shape) > LARGEST:
-                raise ValueError(f"a Box of shape {shape} has more than {LARGEST:,} numbers")
-            low, high = (np.broadcast_to(np.array(data[k]).astype(dtype), shape) for k in ("low", "high"))
-            return spaces.Box(low, high, shape, dtype.type)
-        case "Discrete":
-            return spaces.Discrete(data["n"], start=data.get("start", 0))
-        case "MultiDiscrete":
-            start = data.get("start")
-            return spaces.MultiDiscrete(
-                np.array(data["nvec"]),
-                start=np.zeros_like(data["nvec"]) if start is None else np.array(start),
-            )
-        case "MultiBinary":
-            return spaces.MultiBinary(data["n"])
-        case "Dict":
-            return keep_order({key: space_from(child) for key, child in data["subspaces"].items()})
-        case "Tuple":
-            return spaces.Tuple([space_from(child) for child in data["subspaces"]])
-    raise ValueError(f"{data['type']} spaces are not supported")
-
-
-def space_to(space: Space[Any]) -> dict[str, Any]:
-    """A space in Minari's JSON."""
-    match space:
-        case spaces.Box():
-            bounds = {"low": space.low.tolist(), "high": space.high.tolist()}
-            return {"type": "Box", "dtype": str(space.dtype), "shape": list(space.shape), **bounds}
-        case spaces.Discrete():
-            return {"type": "Discrete", "dtype": "int64", "start": int(space.start), "n": int(space.n)}
-        case spaces.MultiDiscrete():
-            nvec, start = space.nvec.tolist(), space.start.tolist()
-            return {"type": "MultiDiscrete", "dtype": str(space.dtype), "nvec": nvec, "start": start}
-        case spaces.MultiBinary():
-            return {"type": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
-        case spaces.Dict():
-            return {
-                "type": "Dict",
-                "subspaces": {key: space_to(child) for key, child in space.spaces.items()},
-            }
-        case spaces.Tuple():
-            return {"type": "Tuple", "subspaces": [space_to(child) for child in space.spaces]}
-    raise DataError(f"{space} has no form in a Minari dataset; expected arrays")
 
 
 def write(
