@@ -86,15 +86,15 @@ def test_the_sum_of_rewards_before_and_after(tmp_path: Path) -> None:
     [
         ({"rewards": np.zeros(10)}, "Every reward is 0."),
         ({"terminals": np.zeros(10)}, "No transition terminates"),
-        ({"rewards": np.where(np.arange(10) == 2, np.nan, 1.0)}, "1 rewards are NaN or infinite"),
-        ({"actions": np.full((10, 1), np.nan, np.float32)}, "action: 10 rows have NaN"),
-        ({"actions": np.full((10, 1), 3.0, np.float32)}, "action: 10 of 10 rows lie outside"),
+        ({"rewards": np.where(np.arange(10) == 2, np.nan, 1.0)}, "1 reward is NaN or infinite"),
+        ({"actions": np.full((10, 1), np.nan, np.float32)}, "actions: 10 rows have NaN"),
+        ({"actions": np.full((10, 1), 3.0, np.float32)}, "actions: 10 of 10 rows lie outside"),
         (
             {"actions": np.full((10, 1), 1.0, np.float32)},
-            "up to 100% of the actions lie at a bound (entries 0)",
+            "up to 100% of the actions lie at a bound (entry 0)",
         ),
-        ({"actions": np.full((10, 1), 0.1, np.float32)}, "stay within a quarter of the way"),
-        ({"actions": np.full((10, 1), 0.1, np.float32)}, "action: nothing in it ever changes"),
+        ({"actions": np.full((10, 1), 0.1, np.float32)}, "stays within a quarter of the way"),
+        ({"actions": np.full((10, 1), 0.1, np.float32)}, "actions: nothing in it ever changes"),
     ],
 )
 def test_what_should_worry_is_said(tmp_path: Path, other: dict[str, Any], words: str) -> None:
@@ -107,8 +107,8 @@ def test_what_should_worry_is_said(tmp_path: Path, other: dict[str, Any], words:
 def test_what_the_environment_says_is_held_against_the_data(tmp_path: Path) -> None:
     observed = spaces.Box(-5, 5, (2,), np.float32)
     found = looked_into(tmp_path / "a.npz", limit=4, observed=observed, **steps([2, 3, 5]))
-    assert said(found, "1 episodes are longer than the environment's limit of 4 steps")
-    assert said(found, "obs: 3 of 13 rows lie outside")
+    assert said(found, "1 episode is longer than the environment's limit of 4 steps")
+    assert said(found, "observations: 3 of 13 rows lie outside")
     assert found["coverage"]["obs"]["visited"][0] <= 0.5
 
 
@@ -127,7 +127,7 @@ def test_several_classes_at_once_have_no_bounds_that_they_could_lie_at(tmp_path:
         words = (
             "entries 1, 2 have classes that are never taken, 3 in all"
             if acted
-            else "entries 2 have classes that"
+            else "entry 2 has classes that"
         )
         assert said(found, words), found["warnings"]
         assert not any(said(found, words) for words in ("at a bound", "quarter of the way", "one-hot"))
@@ -138,7 +138,9 @@ def test_several_classes_at_once_have_no_bounds_that_they_could_lie_at(tmp_path:
 def test_actions_that_seem_to_be_one_hot(tmp_path: Path, dtype: Any) -> None:
     actions = np.eye(3, dtype=dtype)[np.arange(10) % 3]
     found = looked_into(tmp_path / "a.npz", **steps([5, 5], actions=actions))
-    assert said(found, "action: every row has a single 1 and else 0, so these seem to be 3 classes, one-hot.")
+    assert said(
+        found, "actions: every row has a single 1 and else 0, so these seem to be 3 classes, one-hot."
+    )
     assert not any(said(found, words) for words in ("at a bound", "never taken", "floats"))
     actions[3] = 1
     assert not said(looked_into(tmp_path / "b.npz", **steps([5, 5], actions=actions)), "one-hot")
@@ -156,7 +158,7 @@ def three(actions: np.ndarray) -> dict[str, np.ndarray]:
 
 def test_whole_numbers_that_are_floats(tmp_path: Path) -> None:
     actions = (np.arange(10) % 3).astype(np.float32)
-    words = "action: every value is a whole number, and they are floats"
+    words = "actions: every value is a whole number, and they are floats"
     assert said(looked_into(tmp_path / "a.npz", **steps([5, 5], actions=actions)), words)
     assert not said(looked_into(tmp_path / "b.npz", **steps([5, 5], actions=actions + 0.5)), words)
     assert not said(looked_into(tmp_path / "c.npz", **steps([5, 5], actions=np.zeros(10))), words)
@@ -186,10 +188,11 @@ def test_values_that_are_too_large_are_told_as_such(tmp_path: Path) -> None:
         timeouts=plain["timeouts"],
         **huge,
     )
-    assert said(found, "1 rewards are too large for float32, the largest 1e+300; training refuses them")
+    assert said(found, "1 reward is too large for float32, the largest 1e+300; training refuses them")
     assert said(
         found,
-        "obs: 10 rows and 2 observations that episodes ended in have values too large for float32, the largest 1e+300",
+        "observations: 10 rows and 2 observations that episodes ended in have values too large for float32, the "
+        "largest 1e+300",
     )
     assert found["duplicates"]["transitions"] == 0 and not said(found, "NaN")
     assert found["reward"]["std"] == pytest.approx(3e299)
@@ -198,7 +201,7 @@ def test_values_that_are_too_large_are_told_as_such(tmp_path: Path) -> None:
 def test_observations_that_are_never_finite_are_told_without_a_complaint_of_numpy(tmp_path: Path) -> None:
     given = steps([5, 5], observations=np.full((10, 2), np.nan))
     del given["next_observations"], given["timeouts"]
-    assert said(looked_into(tmp_path / "a.npz", **given), "obs: 10 rows have NaN or infinite values")
+    assert said(looked_into(tmp_path / "a.npz", **given), "observations: 10 rows have NaN or infinite values")
 
 
 def test_other_rewards_are_told_beside_one_that_is_infinite(tmp_path: Path) -> None:
@@ -212,7 +215,7 @@ def test_copies_of_transitions_and_of_episodes(tmp_path: Path) -> None:
     path = record(tmp_path / "a.npz", [*episodes, episodes[1]], spaces.Box(-1, 1, (3,), np.float32), acted)
     found = audit(load(path, lazy=True))
     assert found["duplicates"] == {"transitions": len(episodes[1].reward), "episodes": 1}
-    assert said(found, "1 episodes are copies of others")
+    assert said(found, "1 episode is a copy of another")
 
 
 def test_equal_rows_have_equal_hashes_and_others_do_not() -> None:

@@ -44,7 +44,10 @@ def arrays(**other: Any) -> dict[str, Any]:
             {"terminals": None, "timeouts": None, "dones": np.zeros(N)},
             "not whether its future was worth nothing",
         ),
-        ({"observations": np.zeros((N - 1, 2))}, "misaligned: obs has 11 rows, and rewards make 12 steps"),
+        (
+            {"observations": np.zeros((N - 1, 2))},
+            "misaligned: observations has 11 rows, and rewards make 12 steps",
+        ),
         ({"observations": np.zeros((N + 1, 2))}, "one observation more than steps"),
         ({"terminals": np.zeros(N + 2)}, "misaligned: the key terminals has 14 rows"),
         ({"observations": np.array(["a"] * N)}, "strings where numbers belong"),
@@ -54,25 +57,25 @@ def arrays(**other: Any) -> dict[str, Any]:
         ({"terminals": np.full(N, 2)}, "expected true or false"),
         (
             {"rewards": np.where(np.arange(N) == 3, np.nan, 1.0)},
-            "reward has 1 rows with NaN .* first at row 3",
+            "rewards has 1 row with NaN .* first at row 3",
         ),
         (
             {"rewards": np.where(np.arange(N) == 3, -1e300, 1.0)},
-            r"reward has 1 rows with values too large for float32, the largest -1e\+300, the first at row 3",
+            r"rewards has 1 row with values too large for float32, the largest -1e\+300, the first at row 3",
         ),
         (
             {"observations": np.where(np.arange(2 * N) < 6, 1e300, 1.0).reshape(N, 2)},
-            r"obs has 3 rows with values too large for float32, the largest 1e\+300, the first at row 0",
+            r"observations has 3 rows with values too large for float32, the largest 1e\+300, the first at row 0",
         ),
         (
             {"next_observations": np.where(np.arange(2 * N) < 6, 1e300, np.nan).reshape(N, 2)},
-            "obs has 9 rows with NaN or infinite values, the first at row 3",
+            "observations has 9 rows with NaN or infinite values, the first at row 3",
         ),
         (
             {"next_observations": np.zeros((N, 3))},
-            r"next observations: has rows of shape \(3,\); the observations before them are Box\(2\)",
+            r"next_observations: has rows of shape \(3,\); the observations before them are Box\(2\)",
         ),
-        ({"actions": np.full((N, 1), np.inf)}, "action has 12 rows with NaN or infinite"),
+        ({"actions": np.full((N, 1), np.inf)}, "actions has 12 rows with NaN or infinite"),
         ({"actions": np.full(N, -1)}, "holds the action -1"),
         ({"actions": np.arange(N) + 10**12}, "actions: row 11 holds the class 1000000000011, and without"),
         ({"actions": np.full(N, 2**63, np.uint64)}, "row 0 holds the class 9223372036854775808"),

@@ -103,8 +103,8 @@ def audit(dataset: Dataset, limit: int | None = None) -> dict[str, Any]:
 def look_at(dataset: Dataset) -> Look:
     """Walk through the values once."""
     look = Look(
-        [Spread(_name("obs", path), leaf) for path, leaf in leaf_spaces(dataset.observation_space)],
-        [Spread(_name("action", path), leaf) for path, leaf in leaf_spaces(dataset.policy_space)],
+        _spreads(dataset, "obs", dataset.observation_space),
+        _spreads(dataset, "action", dataset.policy_space),
     )
     for index in _parts(dataset):
         obs, action = dataset.obs(index), dataset.action(index)
@@ -201,6 +201,11 @@ def _coverage(look: Look) -> dict[str, Any]:
         elif (visited := spread.visited) is not None:
             found[spread.name] = {"visited": [None if np.isnan(v) else float(v) for v in visited]}
     return found
+
+
+def _spreads(dataset: Dataset, name: str, space: Any) -> list[Spread]:
+    called = dataset.source.called(name)
+    return [Spread(_name(name, path), leaf, _name(called, path)) for path, leaf in leaf_spaces(space)]
 
 
 def _name(field: str, path: str) -> str:

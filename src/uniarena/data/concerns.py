@@ -9,6 +9,7 @@ import numpy as np
 
 from uniarena.data.dataset import Dataset
 from uniarena.data.spread import Spread
+from uniarena.data.wording import counted
 
 MANY_AT_BOUND = 0.2
 """Share of actions at a bound from which learners with squashed policies have trouble."""
@@ -45,15 +46,19 @@ def warnings_of(
 def _of_rows(found: dict[str, Any]) -> Iterator[str]:
     if found["dropped"]:
         reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["dropped_by_reason"].items())
-        yield f"{found['dropped']:,} of {found['steps']:,} steps are no transitions ({reasons})."
+        left = f"{found['dropped']:,} of {counted(found['steps'], 'step', 'steps')}"
+        yield f"{left} {'is no transition' if found['dropped'] == 1 else 'are no transitions'} ({reasons})."
     for what, count in found["inferred"].items():
-        yield f"{count:,} flags are concluded, not read: {what}."
+        yield f"{counted(count, 'flag is', 'flags are')} concluded, not read: {what}."
     if found["both_flags"]:
-        yield f"{found['both_flags']:,} transitions are both terminated and truncated; they count as terminated."
-    if found["unknown_finals"]:
+        both = counted(found["both_flags"], "transition is", "transitions are")
+        count = "it counts" if found["both_flags"] == 1 else "they count"
+        yield f"{both} both terminated and truncated; {count} as terminated."
+    if unknown := found["unknown_finals"]:
+        who, whose = ("it", "its") if unknown == 1 else ("they", "their")
         yield (
-            f"{found['unknown_finals']:,} transitions terminated and what they ended in is not in the file. Nothing is "
-            "learned from that observation; their own stands in its place."
+            f"{counted(unknown, 'transition', 'transitions')} terminated and what {who} ended in is not in the file. "
+            f"Nothing is learned from that observation; {whose} own stands in its place."
         )
 
 
@@ -65,15 +70,17 @@ def _of_episodes(dataset: Dataset, found: dict[str, Any], limit: int | None) -> 
             "was forgotten."
         )
     if (short := int((lengths == 1).sum())) and len(lengths) > 1:
-        yield f"{short:,} episodes have one step."
+        yield f"{counted(short, 'episode has', 'episodes have')} one step."
     if limit is not None and (over := int((lengths > limit).sum())):
-        yield f"{over:,} episodes are longer than the environment's limit of {limit:,} steps: ends are missing."
+        longer = counted(over, "episode is", "episodes are")
+        yield f"{longer} longer than the environment's limit of {limit:,} steps: ends are missing."
     if limit is not None and found["truncated"]:
         last = dataset.rows.starts[1:] - 1
         cut = dataset.truncated[last] & ~dataset.terminated[last]
         early = int((dataset.account.lengths[dataset.rows.found[cut]] < limit).sum())
         if early:
-            yield f"{early:,} episodes are cut off before the environment's limit of {limit:,} steps."
+            cut_off = counted(early, "episode is", "episodes are")
+            yield f"{cut_off} cut off before the environment's limit of {limit:,} steps."
     if len(lengths) == 1:
         yield "There is one episode, so nothing can be said of how returns differ."
 
@@ -81,10 +88,12 @@ def _of_episodes(dataset: Dataset, found: dict[str, Any], limit: int | None) -> 
 def _of_rewards(found: dict[str, Any]) -> Iterator[str]:
     reward = found["reward"]
     if reward["nonfinite"]:
-        yield f"{reward['nonfinite']:,} rewards are NaN or infinite; sums leave them out, and {REFUSED}."
+        odd = counted(reward["nonfinite"], "reward is", "rewards are")
+        yield f"{odd} NaN or infinite; sums leave such out, and {REFUSED}."
     if reward["too_large"]:
         most = max(reward["min"], reward["max"], key=abs)
-        yield f"{reward['too_large']:,} rewards are too large for float32, the largest {most:g}; {REFUSED}."
+        large = counted(reward["too_large"], "reward is", "rewards are")
+        yield f"{large} too large for float32, the largest {most:g}; {REFUSED}."
     if reward["min"] is not None and reward["min"] == reward["max"] and found["transitions"] > 1:
         yield f"Every {'other ' if reward['nonfinite'] else ''}reward is {reward['min']:g}."
 
@@ -99,21 +108,26 @@ def _of_values(spread: Spread) -> Iterator[str]:
         ),
     ):
         if rows or finals:
-            ended = f" and {finals:,} observations that episodes ended in" if finals else ""
-            yield f"{spread.name}: {rows:,} rows{ended} have {what}; {REFUSED}."
+            parts = [counted(rows, "row", "rows")] if rows or not finals else []
+            if finals:
+                one, many = "observation that an episode ended in", "observations that episodes ended in"
+                parts.append(counted(finals, one, many))
+            has = "has" if rows + finals == 1 else "have"
+            yield f"{spread.called}: {' and '.join(parts)} {has} {what}; {REFUSED}."
     if spread.outside_rows:
         worst = np.flatnonzero(spread.outside)
         yield (
-            f"{spread.name}: {spread.outside_rows:,} of {spread.rows:,} rows lie outside of the space's bounds, in "
-            f"entries {listed_numbers(worst)}; the values seen are {spread.low[worst].min():.4g} to "
-            f"{spread.high[worst].max():.4g}."
+            f"{spread.called}: {spread.outside_rows:,} of {counted(spread.rows, 'row', 'rows')} "
+            f"{'lies' if spread.outside_rows == 1 else 'lie'} outside of the space's bounds, in {_entries(worst)}; the "
+            f"values seen are {spread.low[worst].min():.4g} to {spread.high[worst].max():.4g}."
         )
     constant = np.flatnonzero(spread.constant)
     if len(constant) and spread.classes is None:
         if len(constant) == spread.size:
-            yield f"{spread.name}: nothing in it ever changes."
+            yield f"{spread.called}: nothing in it ever changes."
         else:
-            yield f"{spread.name}: {len(constant)} of {spread.size} entries never change ({listed_numbers(constant)})."
+            change = f"never {'changes' if len(constant) == 1 else 'change'} ({listed_numbers(constant)})"
+            yield f"{spread.called}: {len(constant)} of {spread.size} entries {change}."
 
 
 def _of_actions(spread: Spread) -> Iterator[str]:
@@ -122,7 +136,7 @@ def _of_actions(spread: Spread) -> Iterator[str]:
         if never := spread.classes - len(taken):
             first = np.setdiff1d(np.arange(min(spread.classes, len(taken) + 9)), taken)  # 9 of them, or all
             yield (
-                f"{spread.name}: of {spread.classes} actions {never} are never taken "
+                f"{spread.called}: of {spread.classes} actions {never} {'is' if never == 1 else 'are'} never taken "
                 f"({listed_numbers(first, never)}); what they are worth can only be guessed."
             )
         return
@@ -130,23 +144,24 @@ def _of_actions(spread: Spread) -> Iterator[str]:
         untaken = spread.untaken
         if len(some := np.flatnonzero(untaken)):
             yield (
-                f"{spread.name}: entries {listed_numbers(some)} have classes that are never taken, "
-                f"{untaken.sum():,} in all; what they are worth can only be guessed."
+                f"{spread.called}: {_entries(some)} {'has' if len(some) == 1 else 'have'} classes that are never "
+                f"taken, {untaken.sum():,} in all; what they are worth can only be guessed."
             )
         return
     many = np.flatnonzero(spread.saturation > MANY_AT_BOUND)
     if len(many):
         yield (
-            f"{spread.name}: up to {spread.saturation[many].max():.0%} of the actions lie at a bound (entries "
-            f"{listed_numbers(many)}), where the logarithm of a squashed density is unbounded."
+            f"{spread.called}: up to {spread.saturation[many].max():.0%} of the actions lie at a bound "
+            f"({_entries(many)}), where the logarithm of a squashed density is unbounded."
         )
     visited = spread.visited
     if visited is not None:
         narrow = np.flatnonzero(np.nan_to_num(visited, nan=1.0) < FEW_VISITED)
         if len(narrow):
+            stay, whose = ("stays", "its") if len(narrow) == 1 else ("stay", "their")
             yield (
-                f"{spread.name}: entries {listed_numbers(narrow)} stay within a quarter of the way between their "
-                "bounds; actions beyond it are unknown to the data."
+                f"{spread.called}: {_entries(narrow)} {stay} within a quarter of the way between {whose} bounds; "
+                "actions beyond it are unknown to the data."
             )
 
 
@@ -156,14 +171,14 @@ def _of_dtypes(spread: Spread, known: bool) -> Iterator[str]:
         return
     if spread.one_hot:
         yield (
-            f"{spread.name}: every row has a single 1 and else 0, so these seem to be {spread.size} classes, one-hot. "
-            f"They are taken for {spread.size} actions at once; write the class as one whole number instead: "
+            f"{spread.called}: every row has a single 1 and else 0, so these seem to be {spread.size} classes, one-hot."
+            f" They are taken for {spread.size} actions at once; write the class as one whole number instead: "
             "actions.argmax(axis=1)."
         )
     elif spread.whole and spread.space.dtype is not None and spread.space.dtype.kind == "f":
         yield (
-            f"{spread.name}: every value is a whole number, and they are floats, so they are taken for numbers without "
-            "bounds. If they are classes, write them as integers: actions.astype(int)."
+            f"{spread.called}: every value is a whole number, and they are floats, so they are taken for numbers "
+            "without bounds. If they are classes, write them as integers: actions.astype(int)."
         )
 
 
@@ -171,16 +186,23 @@ def _of_copies(found: dict[str, Any]) -> Iterator[str]:
     copies = found["duplicates"]
     if copies["transitions"]:
         share = copies["transitions"] / max(1, found["looked_at"])
-        yield f"{copies['transitions']:,} transitions ({share:.1%}) are copies of others, bit for bit."
+        one = copies["transitions"] == 1
+        what = "1 transition" if one else f"{copies['transitions']:,} transitions"
+        yield f"{what} ({share:.1%}) {'is a copy of another' if one else 'are copies of others'}, bit for bit."
     if copies["episodes"]:
         yield (
-            f"{copies['episodes']:,} episodes are copies of others: a validation split would hold what was trained on."
+            f"{counted(copies['episodes'], 'episode is a copy of another', 'episodes are copies of others')}: a "
+            "validation split would hold what was trained on."
         )
     if found["looked_at"] < found["transitions"]:
         yield (
             f"Ranges, copies and NaN are from {found['looked_at']:,} of {found['transitions']:,} transitions, spread "
             "evenly; flags, lengths and rewards are from all."
         )
+
+
+def _entries(numbers: np.ndarray) -> str:
+    return f"{'entry' if len(numbers) == 1 else 'entries'} {listed_numbers(numbers)}"
 
 
 def listed_numbers(numbers: np.ndarray, count: int | None = None) -> str:

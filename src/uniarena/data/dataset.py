@@ -19,6 +19,7 @@ from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space
 from uniarena.data.rows import Account, Rows, odd_rows
 from uniarena.data.source import Source, fit_float32, largest
+from uniarena.data.wording import counted
 from uniarena.seeding import Streams
 
 WHOLE = 2**28
@@ -197,12 +198,18 @@ class Dataset:
         ahead = rows.next_at >= 0
         explicit = source.next_obs if source.next_obs is not None else source.obs
         held = self.source.next_obs if self.source.next_obs is not None else self.source.obs
-        _refuse("reward", ~fit_float32(self.reward), rows.at, lambda k: [self.reward[k]], source.path)
+        obs, action = source.called("obs"), source.called("action")
+        followed = f"{obs} (of what followed)"
+        ahead_of, reward = (
+            source.called("next_obs") if source.next_obs is not None else followed,
+            source.called("reward"),
+        )
+        _refuse(reward, ~fit_float32(self.reward), rows.at, lambda k: [self.reward[k]], source.path)
         for name, kept, wide, places, of in (
-            ("action", self.source.action, source.action, rows.at, slice(None)),
-            ("obs", self.source.obs, source.obs, rows.obs_at, slice(None)),
-            ("next_obs", self.source.obs, source.obs, rows.next_at, ahead),
-            ("next_obs", held, explicit, -1 - rows.next_at, ~ahead),
+            (action, self.source.action, source.action, rows.at, slice(None)),
+            (obs, self.source.obs, source.obs, rows.obs_at, slice(None)),
+            (followed, self.source.obs, source.obs, rows.next_at, ahead),
+            (ahead_of, held, explicit, -1 - rows.next_at, ~ahead),
         ):
             chosen = places[of]
             original = partial(_wide, wide, chosen)
@@ -252,7 +259,7 @@ def _refuse(
     if infinite.any():
         where, what, hint = where[infinite], "NaN or infinite values", "mend the file"
     raise DataError(
-        f"{name} has {len(where):,} rows with {what}, the first at row {int(steps[where[0]]):,}",
+        f"{name} has {counted(len(where), 'row', 'rows')} with {what}, the first at row {int(steps[where[0]]):,}",
         path,
         f"{hint}, or leave such steps out: nonfinite: drop",
     )

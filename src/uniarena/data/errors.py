@@ -29,6 +29,16 @@ class DataError(ValueError):
         return f"{head}\n  fix: {self.hint}" if self.hint else head
 
 
+def refuse_void(path: Path) -> None:
+    """Refuse a file of no bytes, whatever it should be.
+
+    Raises:
+        DataError: it is one.
+    """
+    if path.is_file() and not path.stat().st_size:
+        raise DataError("is empty (0 bytes)", path, "write, fetch or copy it again")
+
+
 def missing(
     what: str, found: list[str], expected: tuple[str, ...], where: str | Path, taken: Collection[str] = ()
 ) -> DataError:

@@ -15,7 +15,7 @@ import psutil
 
 from uniarena.config.errors import listed
 from uniarena.data.columns import ArrayColumn, Column, OddColumn, SourceColumn
-from uniarena.data.errors import EXTRA, DataError
+from uniarena.data.errors import EXTRA, DataError, refuse_void
 from uniarena.data.unread import Unread
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -63,6 +63,7 @@ def opened(path: Path) -> Any:
         DataError: it is damaged, cut short, or no HDF5.
     """
     h5py = package()
+    refuse_void(path)
     try:
         return h5py.File(path, "r")
     except OSError as error:

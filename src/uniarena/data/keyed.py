@@ -5,7 +5,7 @@ and perhaps timeouts and next_observations. Fu et al. 2020 (arXiv:2004.07219).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,8 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
         )
     for field in ("obs", "action", "reward", "terminated"):
         if found[field] is None and not (field == "terminated" and keys.get(field) == NONE):
-            raise missing(field, list(tree), NAMES[field], path, _meaning(field))
+            error = missing(field, list(tree), NAMES[field], path, _meaning(field))
+            raise error if (hint := _in_groups(tree, keys)) is None else DataError(error.message, path, hint)
     columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
     notes = [*_second_names(tree, found, keys), *unread_notes(tree, columns.values())]
     for field, part in columns.items():
@@ -103,7 +104,9 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
     if terminated is None:
         flags["terminated"], terminated = "none, as was said", np.zeros(len(reward), bool)
     if not len(reward):
-        raise DataError("holds no steps", path)
+        raise DataError(
+            "holds no steps", path, f"write at least one row under {found['reward']}, or name another file"
+        )
     return Source(
         kind,
         path,
@@ -116,6 +119,7 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
         columns["next_obs"],
         flags=flags,
         notes=notes,
+        names={field: name for field, name in found.items() if name is not None},
     )
 
 
@@ -184,6 +188,38 @@ def _second_names(
                 f"another read, name it: keys: {{{field}: {others[0]}}}."
             )
     return notes
+
+
+def _in_groups(tree: Mapping[str, Any], keys: Mapping[str, str]) -> str | None:
+    """What to do where the usual keys lie within groups; None: they do not."""
+    groups = [
+        (name, fields)
+        for name, group in _groups(tree)
+        if len(
+            fields := {
+                f: n for f, names in NAMES.items() if (n := next((n for n in names if n in group), None))
+            }
+        )
+        >= 3
+    ]
+    if keys or not groups:
+        return None
+    if len(groups) > 1:
+        return (
+            f"{len(groups)} groups have such keys ({listed(name for name, _ in groups)}), and one array of each is "
+            "read: write them one after the other, with timeouts where each ends"
+        )
+    (name, fields) = groups[0]
+    said = ", ".join(f"{field}: {name}/{key}" for field, key in fields.items())
+    return f"they lie in the group {name}: keys: {{{said}}}"
+
+
+def _groups(tree: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every group of a tree with its path, from the outermost to the innermost."""
+    for name, part in tree.items():
+        if isinstance(part, Mapping):
+            yield within + name, part
+            yield from _groups(part, f"{within}{name}/")
 
 
 def _meaning(field: str) -> set[str]:

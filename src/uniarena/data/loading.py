@@ -13,7 +13,7 @@ from uniarena.data import hdf5, keyed, minari, recording, rlds
 from uniarena.data.columns import Keeping
 from uniarena.data.config import DataConfig
 from uniarena.data.dataset import Dataset, filtered
-from uniarena.data.errors import DataError
+from uniarena.data.errors import DataError, refuse_void
 from uniarena.data.fitting import ENVIRONMENTS, bounded, fit_action, fit_obs
 from uniarena.data.rows import make_rows
 from uniarena.data.source import Source
@@ -66,16 +66,19 @@ def _fitted(
     path, notes = source.path, source.notes
     observed = observation_space if observation_space is not None else source.observation_space
     acted = action_space if action_space is not None else source.action_space
-    obs, observed = fit_obs(source.obs, observed, f"{path} observations")
-    _refuse_empty(observed, "observations", path)
+    named = {name: source.called(name) for name in ("obs", "action", "next_obs")}
+    obs, observed = fit_obs(source.obs, observed, f"{path} {named['obs']}")
+    _refuse_empty(observed, named["obs"], path)
     next_obs = None
     if source.next_obs is not None:
         whose = ENVIRONMENTS if known else "the observations before them are"
-        next_obs, _ = fit_obs(source.next_obs, observed, f"{path} next observations", whose)
-    action, acted = fit_action(source.action, acted, source.counted_from_zero, f"{path} actions", notes)
-    _refuse_empty(acted, "actions", path)
+        next_obs, _ = fit_obs(source.next_obs, observed, f"{path} {named['next_obs']}", whose)
+    action, acted = fit_action(
+        source.action, acted, source.counted_from_zero, f"{path} {named['action']}", notes
+    )
+    _refuse_empty(acted, named["action"], path)
     if cfg.action_bounds is not None:
-        acted = bounded(acted, cfg.action_bounds, f"{path} actions")
+        acted = bounded(acted, cfg.action_bounds, f"{path} {named['action']}")
     source = replace(source, obs=obs, next_obs=next_obs, action=action)
     return Dataset(source, make_rows(source, cfg), observed, acted, known)
 
@@ -112,7 +115,8 @@ def read(cfg: DataConfig, keeping: Keeping) -> Source:
     if not path.exists() and minari.local(cfg.path).exists() and cfg.format in ("auto", "minari"):
         path = minari.local(cfg.path)
     if not path.exists():
-        raise DataError("there is no such file or folder", path, "give the path of a dataset")
+        raise _nowhere(cfg, path)
+    refuse_void(path)
     kind = sniffed(path) if cfg.format == "auto" else cfg.format
     if cfg.keys and kind not in ("d4rl", "npz"):
         raise DataError(f"keys are given, and the format {kind} has its own", path, "leave keys out")
@@ -129,6 +133,18 @@ def read(cfg: DataConfig, keeping: Keeping) -> Source:
             if recording.is_recording(path):
                 return recording.read(path, keeping)
             return keyed.read_npz(path, cfg.keys, keeping)
+
+
+def _nowhere(cfg: DataConfig, path: Path) -> DataError:
+    """The error of a path at which nothing is; of what could be a name of Minari's, with where it keeps its own."""
+    hint = "give the path of a dataset"
+    if cfg.format == "minari" or (cfg.format == "auto" and minari.is_name(cfg.path)):
+        return DataError(
+            f"there is no such file or folder, and no dataset of that name among Minari's in {minari.local('')}",
+            path,
+            f"{hint}, or fetch it with Minari; the folder of its datasets can be named by {minari.PLACE}",
+        )
+    return DataError("there is no such file or folder", path, hint)
 
 
 def sniffed(path: Path) -> str:

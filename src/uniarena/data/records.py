@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from uniarena.data.errors import EXTRA, DataError
+from uniarena.data.errors import EXTRA, DataError, refuse_void
 
 LONGEST = 2**32
 """Bytes of a record; a longer one means that what was read is no length."""
@@ -88,6 +88,7 @@ def array_records(path: Path) -> Iterator[bytes]:
         raise DataError(
             "ArrayRecord files need the package array-record, which is not installed", hint=EXTRA
         ) from error
+    refuse_void(path)
     try:
         reader = ArrayRecordReader(str(path))
         count = reader.num_records()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uniarena.data.errors import DataError
+from uniarena.data.wording import counted
 from uniarena.data.writing import told
 
 WIDTH = 40
@@ -53,17 +54,18 @@ def sections(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
 
 def _contents(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"{found['transitions']:,} transitions in {found['episodes']:,} episodes, of {found['steps']:,} steps",
+        f"{counted(found['transitions'], 'transition', 'transitions')} in "
+        f"{counted(found['episodes'], 'episode', 'episodes')}, of {counted(found['steps'], 'step', 'steps')}",
         f"observations {found['observation_space']}, actions {found['action_space']}",
         f"environment {found['env'] or 'not named'}",
         f"sum of rewards {found['reward_sum']:.6g}; of all steps before anything was left out "
         f"{found['reward_sum_before']:.6g}",
         f"reward: {_summary(found['reward'])}",
-        f"copies: {found['duplicates']['transitions']:,} transitions"
+        f"copies: {counted(found['duplicates']['transitions'], 'transition', 'transitions')}"
         + (
             ""
             if found["duplicates"]["episodes"] is None
-            else f", {found['duplicates']['episodes']:,} episodes"
+            else f", {counted(found['duplicates']['episodes'], 'episode', 'episodes')}"
         ),
     ]
     lines += [f"from: {name}: {_short(value)}" for name, value in found["origin"].items()]
@@ -73,7 +75,7 @@ def _contents(found: dict[str, Any]) -> list[str]:
 def _flags(found: dict[str, Any]) -> list[str]:
     lines = [f"{name}: {how}" for name, how in found["flags"].items()]
     lines.append(
-        f"{found['terminated']:,} transitions terminated, {found['truncated']:,} truncated, "
+        f"{counted(found['terminated'], 'transition', 'transitions')} terminated, {found['truncated']:,} truncated, "
         f"{found['both_flags']:,} both"
     )
     lines += [f"concluded for {count:,}: {what}" for what, count in found["inferred"].items()]
@@ -85,7 +87,7 @@ def _leaves(found: dict[str, Any], kind: str) -> list[str]:
     lines = []
     for leaf in found[kind]:
         low, high = ("?" if leaf[key] is None else f"{leaf[key]:.4g}" for key in ("min", "max"))
-        lines.append(f"{leaf['name']} {tuple(leaf['shape']) or 'one number'}: {low} to {high}")
+        lines.append(f"{leaf['called']} {tuple(leaf['shape']) or 'one number'}: {low} to {high}")
         covered = found["coverage"].get(leaf["name"], {})
         if kind == "actions" and "counts" in covered:
             counts = covered["counts"]

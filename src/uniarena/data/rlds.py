@@ -180,7 +180,9 @@ class _Episodes:
         rows = self._rows(steps["reward"], "reward", count, count - 1, where)
         if rows.shape[1:] not in ((), (1,)):
             raise DataError(
-                f"expected one number a step, got {rows.shape[1:]}", f"{where} reward", "write it so"
+                f"expected one number a step, got rows of shape {rows.shape[1:]}",
+                f"{where} reward",
+                "write one reward a step; of several choose one, or their sum",
             )
         return rows.reshape(count - 1).astype(np.float64)
 
@@ -199,6 +201,12 @@ class _Episodes:
             raise DataError(f"holds numbers, and {FEATURES} says {what}", place, f"correct {FEATURES}")
         else:
             shape, rest = feature.shape, len(values) - count * feature.size
+        if rest and feature is None:
+            raise DataError(
+                f"the steps are misaligned: {name} has {len(values)} numbers, which {count} steps cannot share evenly",
+                where,
+                "write the data again, with as many numbers at every step, the last one included",
+            )
         if rest:
             raise DataError(
                 f"the steps are misaligned: {name} has {len(values)} numbers, which {count} steps of "
@@ -242,6 +250,7 @@ class _Episodes:
             extra=1,
             flags={"terminated": "is_terminal of the last step", "truncated": "is_last without is_terminal"},
             notes=notes,
+            names={"obs": "observation"},
         )
 
 

@@ -15,7 +15,7 @@ from gymnasium import Space
 from uniarena.batch import Tree, tree_paths
 from uniarena.config.errors import closest, listed
 from uniarena.data.columns import Column, DerivedColumn, OddColumn
-from uniarena.data.errors import DataError
+from uniarena.data.errors import DataError, refuse_void
 from uniarena.data.wording import counted
 from uniarena.envs.spaces import LARGEST, leaf_spaces
 
@@ -44,6 +44,7 @@ class Source:
         origin: what else the file says of where it came from.
         flags: what each flag was read from.
         notes: what the user should know, one sentence each.
+        names: field → the key of the file that holds it, where it is another word.
     """
 
     format: str
@@ -65,6 +66,11 @@ class Source:
     origin: dict[str, Any] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def called(self, name: str) -> str:
+        """A field as the file calls it."""
+        return self.names.get(name, name)
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
@@ -73,7 +79,7 @@ class Source:
         if self.next_obs is not None:
             counts["next_obs"] = steps
         for name, count in counts.items():
-            for path, column in tree_paths(getattr(self, name), name):
+            for path, column in tree_paths(getattr(self, name), self.called(name)):
                 if len(column) != count:
                     more = (
                         "; one observation more than steps is how a single episode is often kept: write it with "
@@ -94,11 +100,13 @@ class Source:
                     f"the steps are misaligned: {self.flags.get(name, name)} has {len(flags):,} rows, and there are "
                     f"{steps:,} rewards",
                     self.path,
+                    "write the file again with one flag a step",
                 )
         if self.lengths is not None and int(self.lengths.sum()) != steps:
             raise DataError(
                 f"the episodes are said to have {int(self.lengths.sum()):,} steps, and there are {steps:,} rewards",
                 self.path,
+                "write or copy it again",
             )
 
 
@@ -134,6 +142,7 @@ def json_object(path: Path) -> dict[str, Any]:
     Raises:
         DataError: it cannot be read, or holds no object.
     """
+    refuse_void(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -267,7 +276,11 @@ def rewards(column: Column, where: str) -> np.ndarray:
     """Rewards `[N]` float64 from a column `[N]` or `[N, 1]`."""
     numeric(column, where)
     if column.row_shape not in ((), (1,)):
-        raise DataError(f"expected one number a step, got {column.row_shape}", where)
+        raise DataError(
+            f"expected one number a step, got rows of shape {column.row_shape}",
+            where,
+            "write one reward a step; of several choose one, or their sum",
+        )
     return column.all().reshape(-1).astype(np.float64)
 
 
@@ -275,11 +288,17 @@ def booleans(column: Column, where: str) -> np.ndarray:
     """Flags `[N]` bool from a column of booleans, or of numbers that are 0 or 1."""
     numeric(column, where)
     if column.row_shape not in ((), (1,)):
-        raise DataError(f"expected one flag a step, got {column.row_shape}", where)
+        raise DataError(
+            f"expected one flag a step, got rows of shape {column.row_shape}", where, "write one flag a step"
+        )
     values = column.all().reshape(-1)
-    if values.dtype != bool and not np.isin(values, (0, 1)).all():
-        odd = values[~np.isin(values, (0, 1))][0]
-        raise DataError(f"expected true or false (or 0 and 1), got {odd}", where)
+    odd = np.zeros(0, np.int64) if values.dtype == bool else np.flatnonzero(~np.isin(values, (0, 1)))
+    if len(odd):
+        raise DataError(
+            f"expected true or false (or 0 and 1), got {values[odd[0]]}, the first of {len(odd):,} at row {odd[0]:,}",
+            where,
+            "write 1 where it is so, and 0 elsewhere",
+        )
     return values.astype(bool)
 
 

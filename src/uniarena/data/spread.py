@@ -27,6 +27,7 @@ class Spread:
     Args:
         name: where the leaf stands, such as `obs.pos`.
         space: of the leaf; its bounds are what values are held against.
+        called: the same place as the file calls it, for sentences; by default the name.
 
     Attributes:
         nonfinite_rows, large_rows: rows with NaN or infinite values, and others that are too large for float32.
@@ -37,8 +38,8 @@ class Spread:
         whole: every value is a whole number; `one_hot`: every row has a single 1 and else 0, of several entries.
     """
 
-    def __init__(self, name: str, space: Space[Any]) -> None:
-        self.name, self.space = name, space
+    def __init__(self, name: str, space: Space[Any], called: str = "") -> None:
+        self.name, self.space, self.called = name, space, called or name
         self.size = int(np.prod(space.shape or (), dtype=np.int64))
         self.rows = self.outside_rows = 0
         self.nonfinite_rows = self.nonfinite_finals = self.large_rows = self.large_finals = 0
@@ -184,7 +185,12 @@ class Spread:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; figures of each entry where these are few."""
-        found: dict[str, Any] = {"name": self.name, "shape": list(self.space.shape or ()), "rows": self.rows}
+        found: dict[str, Any] = {
+            "name": self.name,
+            "called": self.called,
+            "shape": list(self.space.shape or ()),
+            "rows": self.rows,
+        }
         seen = self.low <= self.high
         found["min"] = float(self.low[seen].min()) if seen.any() else None
         found["max"] = float(self.high[seen].max()) if seen.any() else None
