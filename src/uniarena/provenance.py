@@ -134,7 +134,7 @@ def write_provenance(
     path = folder / RECORD
     earlier = read_record(folder) or None
     starts = 0 if earlier is None else 1 + len(earlier["resumed"])
-    git, diff = _git_state(Path.cwd(), folder)
+    git, diff = _git_state(folder)
     if diff:
         git["diff"] = f"git-{starts}.diff" if starts else "git.diff"
         (folder / git["diff"]).write_text(diff, encoding="utf-8", errors="surrogateescape")
@@ -219,10 +219,14 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "surrogateescape")
 
 
-def _git_state(folder: Path, run: Path) -> tuple[dict[str, Any], str]:
-    """Commit, branch, remote and whether the tree is dirty; and the diff that leads from the commit to the
-    tree.
+def _git_state(run: Path) -> tuple[dict[str, Any], str]:
+    """Commit, branch, remote and whether the tree is dirty, of the repository that was started in; and the diff that
+    leads from the commit to the tree.
     """
+    try:
+        folder = Path.cwd()
+    except OSError:
+        return {"commit": None, "why": "the working directory is gone"}, ""
     root = _git(folder, "rev-parse", "--show-toplevel")
     if root is None:
         why = "not a git repository" if _git(folder, "--version") else "git is not installed"

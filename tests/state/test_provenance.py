@@ -293,3 +293,13 @@ def test_importing_provenance_is_light() -> None:
     code = f"import sys, uniarena.provenance; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path("src"))
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, away = tmp_path / "run", tmp_path / "away"
+    run.mkdir(), away.mkdir()
+    monkeypatch.chdir(away)
+    away.rmdir()
+    record = write_provenance(run, seed=0, command=["uniarena"])
+    assert record["git"] == {"commit": None, "why": "the working directory is gone"}
+    assert provenance.read_record(run)["git"] == record["git"]
