@@ -238,5 +238,9 @@ def _part(tree: Any, name: str) -> Tree | None:
 
 def _one(part: Tree, where: str) -> Column:
     if not isinstance(part, Column):
-        raise DataError(f"has parts ({listed(map(str, part))}); expected one number a step", where)
+        raise DataError(
+            f"has parts ({listed(map(str, part))}); expected one number a step",
+            where,
+            "write it as one array, or name one of its parts",
+        )
     return part

@@ -161,6 +161,7 @@ def sniffed(path: Path) -> str:
         raise DataError(
             "is a folder without metadata.json (Minari) and without .tfrecord or .array_record files (RLDS)",
             path,
+            "name the folder or the file that holds the data",
         )
     if hdf5.signed(path):
         return "minari" if path.name == minari.MAIN and (path.parent / minari.METADATA).is_file() else "d4rl"

@@ -59,7 +59,7 @@ def columns(path: Path, keeping: Keeping) -> dict[str, Column]:
     except DataError:
         raise
     except OSError as error:
-        raise DataError(f"cannot be read: {error}", path) from error
+        raise DataError(f"cannot be read: {error}", path, AGAIN) from error
     except DAMAGE as error:
         raise DataError(f"is no NumPy archive, or is damaged or cut short ({error})", path, AGAIN) from error
     if not found:
@@ -81,13 +81,15 @@ def _column(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, keeping
         if fortran or keeping.fits(size):
             data = file.read(size)
             if len(data) != size or file.read(1):
-                raise DataError(f"has {len(data):,} bytes of the {size:,} that its header promises", where)
+                raise DataError(
+                    f"has {len(data):,} bytes of the {size:,} that its header promises", where, AGAIN
+                )
             array = np.frombuffer(data, dtype)
             return ArrayColumn(array.reshape(shape[::-1]).T if fortran else array.reshape(shape))
         if info.compress_type == zipfile.ZIP_STORED and size:
             offset = _data_offset(path, info) + file.tell()
             if offset + size > path.stat().st_size:
-                raise DataError(f"its header promises {size:,} bytes, more than the file has", where)
+                raise DataError(f"its header promises {size:,} bytes, more than the file has", where, AGAIN)
             return ArrayColumn(np.memmap(path, dtype, "r", offset, shape))
         return _unpacked(file, shape, dtype, keeping, where)
 
@@ -118,7 +120,7 @@ def _unpacked(
         count = min(left, max(1, BLOCK // row))
         data = file.read(count * row)
         if len(data) != count * row:
-            raise DataError(f"ends {left * row - len(data):,} bytes before its header says", where)
+            raise DataError(f"ends {left * row - len(data):,} bytes before its header says", where, AGAIN)
         store.append(np.frombuffer(data, dtype).reshape(count, *shape[1:]))
         left -= count
     return store.finish()

@@ -110,7 +110,7 @@ class Recorder:
         """
         path = Path(path)
         if not self._lengths:
-            raise DataError("no episode was recorded", path)
+            raise DataError("no episode was recorded", path, "add at least one episode first")
         text = json.dumps(self._header, sort_keys=True).encode()
         with beside(path) as part, Writer(part) as writer:
             writer.put(HEADER, ArrayColumn(np.frombuffer(text, np.uint8)))
@@ -168,7 +168,7 @@ def read(path: Path, keeping: Keeping) -> Source:
     ]
     lengths = _lengths(_of(found, "length", path), f"{path} length")
     if len(flags[2]) != len(lengths):
-        raise DataError("its lengths of episodes are damaged", f"{path} length")
+        raise DataError("its lengths of episodes are damaged", f"{path} length", "write or copy it again")
     hint = "record episodes of at least one step, or name another file"
     notes = without_transition(lengths, ("has no step", "have no step"), path, hint)
     return Source(

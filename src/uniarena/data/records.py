@@ -66,7 +66,11 @@ def _framed(file: Any, path: Path) -> Iterator[bytes]:
             )
         length, crc = struct.unpack("<QI", head)
         if _masked(head[:8]) != crc or length > LONGEST:
-            raise DataError("the length of a record is damaged, or this is no TFRecord file", where)
+            raise DataError(
+                "the length of a record is damaged, or this is no TFRecord file",
+                where,
+                "fetch or copy it again",
+            )
         data, tail = file.read(length), file.read(4)
         if len(data) < length or len(tail) < 4:
             raise DataError("the file is cut short within a record", where, "fetch or copy it again")
@@ -163,7 +167,9 @@ def decode(data: bytes, where: str) -> dict[str, np.ndarray | list[bytes]]:
     try:
         example = _example().FromString(data)
     except DecodeError as error:
-        raise DataError("a record is no tf.train.Example", where) from error
+        raise DataError(
+            "a record is no tf.train.Example", where, "write the data as TFDS writes RLDS"
+        ) from error
     found: dict[str, np.ndarray | list[bytes]] = {}
     for name, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")

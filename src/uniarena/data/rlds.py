@@ -264,7 +264,9 @@ def _names(steps: dict[str, Any], field: str, where: str) -> list[str]:
 
 def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str) -> np.ndarray:
     if len(values) != count:
-        raise DataError(f"the steps are misaligned: {len(values)} values and {count} steps", where)
+        raise DataError(
+            f"the steps are misaligned: {len(values)} values and {count} steps", where, "write the data again"
+        )
     if feature is not None and not feature.picture and feature.dtype.kind in "biuf":
         size = feature.size * feature.dtype.itemsize
         if all(len(each) == size for each in values):
@@ -283,7 +285,9 @@ def _bytes(values: list[bytes], feature: Feature | None, count: int, where: str)
         return np.stack([each.reshape(shape) for each in pictures])
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(
-            f"a picture is damaged, or of another size than the others: {error}", where
+            f"a picture is damaged, or of another size than the others: {error}",
+            where,
+            "write the data again, or leave that episode out",
         ) from error
 
 
