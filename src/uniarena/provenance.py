@@ -220,14 +220,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _git_state(run: Path) -> tuple[dict[str, Any], str]:
-    """Commit, branch, remote and whether the tree is dirty, of the repository that was started in; and the diff that
-    leads from the commit to the tree.
-    """
+    """Commit, branch, remote, whether the tree is dirty; and the diff that leads from the commit to the tree."""
     try:
-        folder = Path.cwd()
+        root = _git(folder := Path.cwd(), "rev-parse", "--show-toplevel")
     except OSError:
         return {"commit": None, "why": "the working directory is gone"}, ""
-    root = _git(folder, "rev-parse", "--show-toplevel")
     if root is None:
         why = "not a git repository" if _git(folder, "--version") else "git is not installed"
         return {"commit": None, "why": why}, ""

@@ -134,7 +134,7 @@ def test_the_files_own_keys_are_named(tmp_path: Path) -> None:
     assert "state has 1 row with NaN" in said(state=odd["state"] * hole[:, None])
     assert "acts has 1 row with NaN" in said(acts=odd["acts"] * hole[:, None])
     assert "reward has 1 row with NaN" in said(reward=hole)
-    assert "next_state has 1 row with NaN" in said(next_state=odd["state"] * hole[:, None])
+    assert "next_state has 1 row with NaN" in said(next_state=(odd["state"] + 1) * hole[:, None])
     assert "misaligned: state has 9 rows" in said(state=odd["state"][:9])
     assert "a.npz acts" in said(acts=np.array(["left"] * 12))
     path = keyed(tmp_path / "a.npz", terminals=ended, **{**odd, "state": odd["state"] * hole[:, None]})
