@@ -188,7 +188,7 @@ def test_values_that_are_too_large_are_told_as_such(tmp_path: Path) -> None:
         timeouts=plain["timeouts"],
         **huge,
     )
-    assert said(found, "1 reward is too large for float32, the largest 1e+300; training refuses them")
+    assert said(found, "1 reward is too large for float32, the largest 1e+300; training refuses such steps")
     assert said(
         found,
         "observations: 10 rows and 2 observations that episodes ended in have values too large for float32, the "

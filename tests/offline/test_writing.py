@@ -186,7 +186,7 @@ def test_values_that_training_refuses_are_told(tmp_path: Path, kind: str) -> Non
         tmp_path, observations=walk[:-1], next_observations=walk[1:], actions=action, rewards=reward
     )
     told = convert(load(path, lazy=True), tmp_path / "b", kind).warnings
-    rest = "values that are NaN, infinite or too large for float32; training refuses them (nonfinite: drop leaves"
+    rest = "values that are NaN, infinite or too large for float32; training refuses such steps (nonfinite: drop leaves"
     seen = {"observations": "2 rows have"}
     if kind == "d4rl":
         seen = {"observations": "1 row has", "next_observations": "2 rows have"}

@@ -13,7 +13,7 @@ from uniarena.data.wording import counted
 
 MANY_AT_BOUND = 0.2
 """Share of actions at a bound from which learners with squashed policies have trouble."""
-REFUSED = "training refuses them (nonfinite: drop leaves them out)"
+REFUSED = "training refuses such steps (nonfinite: drop leaves them out)"
 FEW_VISITED = 0.25
 """Share of the way between bounds below which an action's values count as narrow."""
 
