@@ -150,5 +150,5 @@ def test_a_run_tells_what_was_left_out_and_concluded(
     }
     with caplog.at_level("WARNING", "uniarena"):
         train(config, run_dir=tmp_path / "run")
-    assert "1 of 30 steps are no transitions (1: jump of the observation)" in caplog.text
+    assert "1 of 30 steps is no transition (1: jump of the observation)" in caplog.text
     assert "no timeouts and no next observations" in caplog.text

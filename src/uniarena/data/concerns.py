@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from uniarena.data.dataset import Dataset
+from uniarena.data.rows import said_of
 from uniarena.data.spread import Spread
 from uniarena.data.wording import counted
 
@@ -44,12 +45,7 @@ def warnings_of(
 
 
 def _of_rows(found: dict[str, Any]) -> Iterator[str]:
-    if found["dropped"]:
-        reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["dropped_by_reason"].items())
-        left = f"{found['dropped']:,} of {counted(found['steps'], 'step', 'steps')}"
-        yield f"{left} {'is no transition' if found['dropped'] == 1 else 'are no transitions'} ({reasons})."
-    for what, count in found["inferred"].items():
-        yield f"{counted(count, 'flag is', 'flags are')} concluded, not read: {what}."
+    yield from said_of(found["steps"], found["dropped_by_reason"], found["inferred"])
     if found["both_flags"]:
         both = counted(found["both_flags"], "transition is", "transitions are")
         count = "it counts" if found["both_flags"] == 1 else "they count"

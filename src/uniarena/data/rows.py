@@ -6,6 +6,7 @@ before it is then the last of its episode, truncated: its own successor is known
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ from uniarena.data.config import DataConfig
 from uniarena.data.errors import DataError
 from uniarena.data.jumps import SPOTS, breaks, changes, wrapped
 from uniarena.data.source import Source, fit_float32
+from uniarena.data.wording import counted
 
 SHUFFLED = 0.5
 """Share of rows that no row follows, from which they are taken for single transitions without order."""
@@ -28,6 +30,16 @@ FIXED = "end of an episode of fixed length"
 JUMP = "jump of the observation"
 NEXT = "next observation that is the first one of the next episode"
 NONFINITE = "NaN or infinite values, or too large for float32"
+
+
+def said_of(steps: int, dropped: Mapping[str, int], inferred: Mapping[str, int]) -> Iterator[str]:
+    """One sentence each: how many of so many steps were left out and why, and which flags were concluded."""
+    if left_out := sum(dropped.values()):
+        reasons = "; ".join(f"{count:,}: {reason}" for reason, count in dropped.items())
+        left = f"{left_out:,} of {counted(steps, 'step', 'steps')}"
+        yield f"{left} {'is no transition' if left_out == 1 else 'are no transitions'} ({reasons})."
+    for what, count in inferred.items():
+        yield f"{counted(count, 'flag is', 'flags are')} concluded, not read: {what}."
 
 
 @dataclass
@@ -55,14 +67,7 @@ class Account:
 
     def doubts(self) -> list[str]:
         """What whoever learns from it should know, one sentence each: steps left out, flags concluded, and notes."""
-        found = []
-        if left_out := sum(self.dropped.values()):
-            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in self.dropped.items())
-            found.append(f"{left_out:,} of {self.steps:,} steps are no transitions ({reasons}).")
-        found += [
-            f"Concluded, not read from flags: {count:,} {what}." for what, count in self.inferred.items()
-        ]
-        return found + self.notes
+        return [*said_of(self.steps, self.dropped, self.inferred), *self.notes]
 
 
 @dataclass
@@ -340,7 +345,11 @@ def _kept(
     at = np.flatnonzero(~unsafe)
     if not len(at):
         why = "; ".join(f"{count:,}: {reason}" for reason, count in account.dropped.items())
-        raise DataError(f"no transition is left of {len(gap):,} steps ({why})", source.path)
+        raise DataError(
+            f"no transition is left of {counted(len(gap), 'step', 'steps')} ({why})",
+            source.path,
+            "write what each step led to as next_observations, or record longer episodes",
+        )
     last = np.append((np.diff(at) > 1) | (np.diff(found_of[at]) > 0), True)
     terminated, cut = source.terminated[at], truncated[at]
     quiet = last & ~terminated & ~cut
@@ -350,7 +359,7 @@ def _kept(
         account.inferred["truncated where an episode stops in the data without a flag"] = int(quiet.sum())
     gone = len(account.lengths) - len(np.unique(found_of[at]))
     if gone:
-        account.notes.append(f"{gone:,} episodes are left without any transition.")
+        account.notes.append(f"{counted(gone, 'episode is', 'episodes are')} left without any transition.")
     starts = np.concatenate([[0], np.flatnonzero(last) + 1])
     return Rows(
         at, obs_at[at], next_at[at], known[at], terminated, cut, starts, found_of[at[starts[:-1]]], account
