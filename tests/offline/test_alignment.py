@@ -65,11 +65,31 @@ def test_next_observations_without_an_order_are_single_transitions(tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize("order", ["taking turns", "backwards"])
+def test_rows_in_another_order_are_no_shift(tmp_path: Path, order: str) -> None:
+    """Two environments row by row, or the last row first: next observations are two rows on, or in the row before."""
+    data = walks((10, 10, 10, 10))
+    places = np.arange(40).reshape(2, 20).T.ravel() if order == "taking turns" else np.arange(40)[::-1]
+    path = keyed(tmp_path / "data.npz", **{name: values[places] for name, values in data.items()})
+    loaded = load(path)
+    assert len(loaded) == 40 and any("environments take turns" in note for note in loaded.account.notes)
+    index = np.arange(40)
+    assert np.array_equal(loaded.next_obs(index), data["next_observations"][places])
+
+
+def test_images_that_did_not_move_on_are_refused(tmp_path: Path) -> None:
+    data = walks()
+    images = np.random.default_rng(0).integers(0, 256, (30, 5, 5), dtype=np.uint8)
+    with pytest.raises(DataError, match="that row's own observation"):
+        load(keyed(tmp_path / "data.npz", **{**data, "observations": images, "next_observations": images}))
+
+
 def test_whole_numbers_may_be_equal_by_chance(tmp_path: Path) -> None:
     data = walks()
     still = np.random.default_rng(0).integers(0, 40, 30)  # an agent that never moves, in no order
     path = keyed(tmp_path / "data.npz", **{**data, "observations": still, "next_observations": still})
-    assert len(load(path)) > 20
+    loaded = load(path)
+    assert len(loaded) > 20 and any("may be chance" in note for note in loaded.account.notes)
 
 
 @pytest.mark.parametrize("moved", [1, -1])

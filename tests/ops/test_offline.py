@@ -87,4 +87,8 @@ def test_the_same_rows_are_held_out_every_time() -> None:
     assert float(out.float().mean()) == pytest.approx(0.1, abs=0.005)
     assert not bool(offline.held_out(key, 0.0).any())
     runs = out.float().reshape(-1, 100).mean(1)
-    assert float(runs.std()) < 0.05, "spread over the data"
+    assert float(runs.std()) < 0.02, "spread over the data"
+    for share in (0.01, 0.1, 0.2, 0.5):
+        for episodes in (1, 2, 3, 5, 10, 30):  # of few as many as the share says, and never the only one
+            count = int(offline.held_out(torch.arange(episodes), share).sum())
+            assert abs(count - share * episodes) <= 1.0 and count < episodes

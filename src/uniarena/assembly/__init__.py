@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from uniarena.agent import Agent
-from uniarena.assembly.absent import FQE_LOW, best_figure, concluded, refuse
+from uniarena.assembly.absent import FQE_LOW, best_figure, concluded, refuse, unheld
 from uniarena.assembly.environment import build_env, cannot_be_made, from_reset, refuse_undrawn
 from uniarena.assembly.reference import reference_of
 from uniarena.assembly.stages import check_stages
@@ -299,7 +299,8 @@ def build_trainer(
                 raise cannot_be_made(exp.environment.id, error) from error
             raise
     spaces = concluded(exp) if exp.environment.id is None else []
-    return trainer, [*notices, *spaces, *doubts(agent.buffer), *_scale_notices(trainer)]
+    told = [*doubts(agent.buffer), *unheld(agent.learner.cfg, agent.buffer), *_scale_notices(trainer)]
+    return trainer, [*notices, *spaces, *told]
 
 
 def _scale_notices(trainer: Trainer) -> list[str]:

@@ -7,13 +7,16 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from uniarena.batch import tree_map
 from uniarena.config import ConfigError, Experiment, brought_parts, component
 from uniarena.config.assembly import of_data
 from uniarena.config.fields import field_types
 from uniarena.data import Dataset, load
+from uniarena.data.wording import counted
 from uniarena.envs.spaces import describe
+from uniarena.ops.offline import held_out
 from uniarena.registry import lookup
 
 FQE_LOW = "offline/fqe_low"
@@ -89,6 +92,17 @@ def best_figure(exp: Experiment) -> tuple[str | None, str]:
     if exp.agent.memory or brought_parts(learner, None).get("buffer", {}).get("type") == "sequence":
         return None, "max"
     return FQE_LOW, "max"
+
+
+def unheld(cfg: Any, buffer: Any) -> list[str]:
+    """A word where a validation share is so small, or episodes are so few, that none is held out."""
+    share, data = getattr(cfg, "validation_share", 0.0), getattr(buffer, "dataset", None)
+    if not share or data is None or bool(held_out(torch.arange(data.episodes), share).any()):
+        return []
+    return [
+        f"none of the {counted(data.episodes, 'episode', 'episodes')} is held out at "
+        f"learner.validation_share={share:g}, so there will be no validation_loss"
+    ]
 
 
 def refuse(wanted: str) -> ConfigError:

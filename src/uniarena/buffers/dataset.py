@@ -15,7 +15,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from uniarena.batch import Batch, Rollout, Tree, tree_map
+from uniarena.batch import Batch, Rollout, Tree, tree_leaves, tree_map
 from uniarena.buffers.sequels import returns_to_go
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.window import Return, Window, summed
@@ -27,6 +27,8 @@ from uniarena.ops.health import Worth, worth
 
 PIECE = 16_384
 """Rows that statistics of all data are taken in at a time."""
+LOOKED_AT = 4_096
+"""Rows whose actions are held against their bounds when a run begins."""
 RUN = 64
 """Consecutive rows of `DatasetBuffer.recent`."""
 
@@ -284,9 +286,32 @@ def _sender(device: torch.device) -> Callable[[np.ndarray], Tensor]:
 
 
 def doubts(buffer: Any) -> list[str]:
-    """What was left out of the data that a buffer holds, or concluded of it, one sentence each; also of a mixture."""
-    held = [part for part in getattr(buffer, "buffers", [buffer]) if isinstance(part, DatasetBuffer)]
-    return [f"{part.dataset.source.path}: {text}" for part in held for text in part.dataset.account.doubts()]
+    """What was left out of the data that a buffer holds, or concluded of it, or is clipped, one sentence each; also of
+    a mixture.
+    """
+    held = [part.dataset for part in getattr(buffer, "buffers", [buffer]) if isinstance(part, DatasetBuffer)]
+    return [
+        f"{data.source.path}: {text}" for data in held for text in [*data.account.doubts(), *_beyond(data)]
+    ]
+
+
+def _beyond(data: Dataset) -> Iterator[str]:
+    """A sentence for every part of the actions with values beyond its bounds, of rows spread over the data."""
+    places = np.unique(np.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).astype(np.int64))
+    pairs = zip(leaf_spaces(data.action_space), tree_leaves(data.action(places)), strict=True)
+    for (name, space), rows in pairs:
+        if not isinstance(space, spaces.Box):
+            continue
+        slack = 1e-5 * np.maximum(1.0, np.abs(rows))  # of values that were rounded
+        out = ((rows < space.low - slack) | (rows > space.high + slack)).reshape(len(rows), -1)
+        if out.any():
+            worst = float(np.abs(rows.reshape(len(rows), -1)[out]).max())
+            which = f" ({name})" if name else ""
+            yield (
+                f"{out.any(axis=1).mean():.0%} of the actions looked at{which} are beyond the bounds "
+                f"{space.low.min():g} to {space.high.max():g}, by size up to {worst:g}. They are clipped, as the "
+                "environment does; if they are in other units, scale them."
+            )
 
 
 def _refuse_other_spaces(dataset: Dataset, spec: BufferSpec) -> None:

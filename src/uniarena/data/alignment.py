@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from uniarena.batch import tree_leaves
+from uniarena.data.columns import Column
 from uniarena.data.errors import DataError
 from uniarena.data.jumps import unlike
 from uniarena.data.source import Source
@@ -24,6 +25,8 @@ MOST = 0.9
 """Share of the flags beside which an end lies, from which they are misaligned."""
 MANY_TIMES = 4.0
 """How much larger the change of the observation beside a flag is than that at it, where it is misaligned."""
+MANY = 16
+"""Whole numbers of an observation from which two of them are not equal by chance."""
 _PLACES = {
     0: "that row's own observation",
     2: "the observation two rows on",
@@ -33,30 +36,51 @@ _CERTAIN = {0: 0.8, 2: 0.5, -1: 0.5}
 """Share of rows from which it is so. An environment may stand still, so most rows must have their own."""
 
 
-def check_next_observations(source: Source) -> None:
+def check_next_observations(source: Source, ends: np.ndarray) -> str:
     """Refuse next observations that are those of another row, where they are not those of the row after.
 
-    Only for floats: few different whole numbers are equal by chance.
+    At a flag they differ from any row where rows are right and only in another order, as those of environments that
+    take turns; where all of them were moved they are found again there too.
+
+    Args:
+        ends: `[N]` rows with a flag.
+
+    Returns:
+        Words that say what they seem to be, where that may be chance; else none.
 
     Raises:
         DataError: they are a row off.
     """
-    if not any(column.dtype.kind == "f" for column in tree_leaves(source.obs)):
-        return
     steps = len(source.reward)
     rows = np.unique(np.linspace(1, steps - 3, min(ROWS, max(0, steps - 3))).astype(np.int64))
     if len(rows) < FEWEST:
-        return
+        return ""
+    flagged = _spread(ends)
     for shift, place in _PLACES.items():
         share = 1.0 - unlike(source.obs, source.next_obs, rows, rows + shift).mean()
-        if share >= _CERTAIN[shift]:
-            raise DataError(
-                f"the steps are misaligned: the next observation of {share:.0%} of the rows looked at is {place}; "
-                "expected that of the row after",
-                source.path,
-                "write the next observations again, each in the row of its step, or have them taken from the row "
-                "after: keys: {next_obs: none}",
-            )
+        moved = (
+            not unlike(source.obs, source.next_obs, flagged, flagged + shift).mean() > 0.5
+            if len(flagged)
+            else True
+        )
+        if share < _CERTAIN[shift] or not moved:
+            continue
+        if not any(
+            column.dtype.kind == "f" or _numbers(column) >= MANY for column in tree_leaves(source.obs)
+        ):
+            return f" Those of {share:.0%} of the rows looked at are {place}, which for so few classes may be chance."
+        raise DataError(
+            f"the steps are misaligned: the next observation of {share:.0%} of the rows looked at is {place}; "
+            "expected that of the row after",
+            source.path,
+            "write the next observations again, each in the row of its step, or have them taken from the row "
+            "after: keys: {next_obs: none}. If two environments take turns in the rows, write one after the other",
+        )
+    return ""
+
+
+def _numbers(column: Column) -> int:
+    return int(np.prod(column.row_shape, dtype=np.int64))
 
 
 def check_flags(source: Source, ends: np.ndarray) -> None:

@@ -69,19 +69,13 @@ def from_tree(tree: dict[str, Any], path: Path, kind: str, keys: Mapping[str, st
     """The steps of a tree of columns."""
     _check_keys(keys, path)
     found = {field: _find(tree, field, keys, path) for field in NAMES}
-    if found["terminated"] is None and (done := next((name for name in _DONES if name in tree), None)):
-        raise DataError(
-            f"{done} says that an episode ended, but not whether its future was worth nothing (terminated) or it was "
-            "only cut off (truncated)",
-            path,
-            f"say which it is: keys: {{terminated: {done}}} or keys: {{truncated: {done}, terminated: none}}",
-        )
+    ambiguous = _ambiguous_ends(tree, found, keys, path)
     for field in ("obs", "action", "reward", "terminated"):
         if found[field] is None and not (field == "terminated" and keys.get(field) == NONE):
             error = missing(field, list(tree), NAMES[field], path, _meaning(field))
             raise error if (hint := _in_groups(tree, keys)) is None else DataError(error.message, path, hint)
     columns = {field: None if name is None else _part(tree, name) for field, name in found.items()}
-    notes = [*_second_names(tree, found, keys), *unread_notes(tree, columns.values())]
+    notes = [*ambiguous, *_second_names(tree, found, keys), *unread_notes(tree, columns.values())]
     for field, part in columns.items():
         _readable(part, field)
         if field in FLAGS and isinstance(part, Unread) and part.rest is not None:
@@ -173,6 +167,29 @@ def _find(tree: Mapping[str, Any], field: str, keys: Mapping[str, str], path: Pa
             raise missing(field, list(tree), (name,), path, _meaning(field))
         return name
     return next((name for name in NAMES[field] if name in tree), None)
+
+
+def _ambiguous_ends(
+    tree: Mapping[str, Any], found: Mapping[str, str | None], keys: Mapping[str, str], path: Path
+) -> list[str]:
+    """A sentence on a key that tells ends without telling which, where it was said that nothing terminates.
+
+    Raises:
+        DataError: nothing was said.
+    """
+    done = next((name for name in _DONES if name in tree and name not in found.values()), None)
+    if done is None or found["terminated"] is not None:
+        return []
+    if keys.get("terminated") == NONE:
+        return [
+            f"There is {done}, and it is not read. If it tells where episodes end: keys: {{truncated: {done}}}."
+        ]
+    raise DataError(
+        f"{done} says that an episode ended, but not whether its future was worth nothing (terminated) or it was "
+        "only cut off (truncated)",
+        path,
+        f"say which it is: keys: {{terminated: {done}}} or keys: {{truncated: {done}, terminated: none}}",
+    )
 
 
 def _second_names(

@@ -177,10 +177,11 @@ def _chain(source: Source, end: np.ndarray, absent: bool, account: Account) -> n
     broken = breaks(source.obs, source.next_obs, end)
     share = broken.sum() / max(1, (~end[:-1]).sum())
     if share > SHUFFLED:
-        check_next_observations(source)
+        said = check_next_observations(source, end)
         account.notes.append(
             f"The next observation of {share:.0%} of the rows is not the observation of the row after them: these "
-            "are single transitions without order. Episodes are those of the flags; n-step sums have one step."
+            "are single transitions without order. Episodes are those of the flags; n-step sums have one step. Where "
+            f"environments take turns in the rows, write one after the other to keep their order.{said}"
         )
         return broken
     if broken.any():

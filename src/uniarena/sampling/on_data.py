@@ -24,6 +24,7 @@ from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.statistics import fit_to_data
 from uniarena.config import ConfigError
 from uniarena.data import Dataset
+from uniarena.data.wording import counted
 from uniarena.explorers.actor import untouched
 from uniarena.learners.base import declared
 from uniarena.learners.offline.bc import BC, BCConfig
@@ -299,7 +300,17 @@ def _fqe(look: _Look, cfg: FittedQConfig, outside: float) -> Estimate:
     }
     moved = abs(float(last.mean()) - float(values[max(0, len(values) - 3)].mean()))
     found = {**kinds, "moved": moved, "spread": float(last.mean(1).std()), "outside": outside}
-    return Estimate("fqe", float(last.mean()), bounds, tuple(_doubts(found, last, worth, fitted.unit)), found)
+    doubts = [*_of_few(data.episodes), *_doubts(found, last, worth, fitted.unit)]
+    return Estimate("fqe", float(last.mean()), bounds, tuple(doubts), found)
+
+
+def _of_few(episodes: int) -> list[str]:
+    """What speaks against an interval that is over the resampled episodes of few."""
+    if episodes >= LEAST_EPISODES:
+        return []
+    return [
+        f"the data has {counted(episodes, 'episode', 'episodes')}, too few to tell how far the value may be off"
+    ]
 
 
 def _doubts(found: dict[str, float], values: np.ndarray, worth: Any, unit: float) -> list[str]:
