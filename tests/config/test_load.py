@@ -350,6 +350,7 @@ def test_a_file_of_the_users_comes_before_a_recipe(monkeypatch: pytest.MonkeyPat
     ("source", "message", "hint"),
     [
         ("runn.yaml", "there is no file or recipe 'runn.yaml'", "did you mean run.yaml?"),
+        ("run.yml", "there is no file or recipe 'run.yml'", "did you mean run.yaml?"),
         ("ppo/cartpol", "there is no file or recipe 'ppo/cartpol'", "did you mean ppo/cartpole?"),
         ("Pendulum", "there is no file or recipe", "ppo/pendulum"),
         ("zzzzzz", "there is no file or recipe", "write a file's path, or one of the recipes: "),

@@ -76,13 +76,13 @@ def convert(
         "transitions": len(dataset),
         "dropped": sum(account.dropped.values()),
         "not_said": written.not_said,
-        "warnings": written.warnings,
+        "warnings": [*account.notes, *written.warnings],
     }
     lines = [f"wrote {len(dataset):,} transitions to {target} ({kind})"]
     if document["dropped"]:
         lines.append(f"left out: {document['dropped']:,} steps; see: uniarena data inspect {file}")
     lines += [f"the format cannot say {what}" for what in written.not_said]
-    lines += [f"warning: {warning}" for warning in written.warnings]
+    lines += [f"warning: {warning}" for warning in document["warnings"]]
     return Answer(document, "\n".join(lines))
 
 

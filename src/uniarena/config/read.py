@@ -109,16 +109,18 @@ def _resolve(source: str) -> Path:
         else []
     )
     found = recipes()
-    near = closest(path.name, [Path(name).name for name in here]) or closest(source, found)
+    beside, near = closest(path.name, [Path(name).name for name in here]), closest(source, found)
     task = [
         name
         for name in found
         if squash(path.stem) in (squash(name.rpartition("/")[2]), squash(name.partition("/")[0]))
     ]
-    if task:
+    if beside:
+        hint = f"did you mean {path.parent / beside}?"
+    elif task:
         hint = f"recipes: {', '.join(task[:8])}"
     elif near:
-        hint = f"did you mean {path.parent / near if near not in found else near}?"
+        hint = f"did you mean {near}?"
     else:
         hint = (
             f"write a file's path, or one of the recipes: {', '.join(list(found)[:8])}"

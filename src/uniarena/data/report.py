@@ -57,7 +57,7 @@ def _contents(found: dict[str, Any]) -> list[str]:
         f"{counted(found['transitions'], 'transition', 'transitions')} in "
         f"{counted(found['episodes'], 'episode', 'episodes')}, of {counted(found['steps'], 'step', 'steps')}",
         f"observations {found['observation_space']}, actions {found['action_space']}",
-        f"environment {found['env'] or 'not named'}",
+        f"environment {found['env'] or 'not named in the file'}",
         f"sum of rewards {found['reward_sum']:.6g}; of all steps before anything was left out "
         f"{found['reward_sum_before']:.6g}",
         f"reward: {_summary(found['reward'])}",
