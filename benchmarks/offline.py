@@ -96,6 +96,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "discrete_bcq": {},
 }
 """What differs from a learner's defaults on every task."""
+QUICK_CQL: dict[str, Any] = {  # chosen on seed 100
+    "learning_rate": 1e-3,
+    "policy_learning_rate": 3e-4,
+    "tau": 0.02,
+    "alpha_init": 0.2,
+    "conservative": {"weight": 1.0, "samples": 2},
+}
 OF_TASK: dict[str, dict[str, dict[str, Any]]] = {
     "pendulum": {  # as in the recipes
         "iql": {"learning_rate": 1e-3},
@@ -107,22 +114,14 @@ OF_TASK: dict[str, dict[str, dict[str, Any]]] = {
     "lunarlander-continuous": {  # the weight of cloning was chosen on seed 100
         "iql": {"expectile": 0.8},
         "td3_bc": {"behaviour_weight": 0.1},
+        "cql": QUICK_CQL,
     },
-    "halfcheetah": {  # CQL's were chosen on seed 100
-        "td3_bc": {"behaviour_weight": 0.1},  # as on the other two
-        "cql": {
-            "learning_rate": 1e-3,
-            "policy_learning_rate": 3e-4,
-            "tau": 0.02,
-            "alpha_init": 0.2,
-            "conservative": {"weight": 1.0, "samples": 2},
-        },
-    },
+    "halfcheetah": {"td3_bc": {"behaviour_weight": 0.1}, "cql": QUICK_CQL},  # the weight as on the other two
 }
 SHORT: dict[str, dict[str, int]] = {
     "pendulum": {"td3_bc": 8_000, "cql": 4_000, "iql": 4_000, "awac": 4_000, "bc": 4_000},
     "lunarlander": {"bc": 10_000, "iql": 10_000, "discrete_cql": 15_000, "discrete_bcq": 10_000},
-    "lunarlander-continuous": {"bc": 10_000, "iql": 10_000, "awac": 10_000, "td3_bc": 10_000, "cql": 6_000},
+    "lunarlander-continuous": {"bc": 10_000, "iql": 10_000, "awac": 10_000, "td3_bc": 10_000, "cql": 15_000},
     "halfcheetah": {"cql": 15_000},
 }
 """Task → learner → updates, where fewer do."""
