@@ -333,6 +333,7 @@ FROM_DATA: dict[str, Callable[[int], Row]] = {
 }
 MEANINGLESS = (
     r"env steps|explor|\bepochs?\b|rollout|advantages|vectorization|num_envs|agent\.intrinsic|agent\.explorer|"
+    r"normalize_reward|scale_reward|"
     r"n_epochs|ent_coef|clip_range|target_kl|gae_lambda|max_episode_steps|log_std_init|check-env|nan updates"
 )
 """What nobody has who learns from data alone."""
@@ -383,6 +384,62 @@ def test_overrides_for_q_on_data_carry_numbers():
     assert overrides({"type": "sac"})[0] == "learner.conservative={weight: 5}"
     assert overrides({"type": "cql"})[0] == "learner.conservative={weight: 10}"
     assert overrides({"type": "awac"})[0] == "learner.type=iql"
+    left = {"type": "bcq", "model_hidden_sizes": [16]}
+    assert overrides(left)[0] == "learner={type: iql, model_hidden_sizes: null}"
+
+
+@pytest.mark.parametrize("learner", ["bcq", "td3", "sac", "td3_bc"])
+def test_advice_against_gradients_from_data_loads(learner: str):
+    source = config({**IQL, "learner": {"type": learner}})
+    [finding] = examine(made(FROM_DATA["exploding_gradients"], on_data), source)
+    assert not re.search(MEANINGLESS, str(finding))
+    for change in finding.changes:
+        assembly.check(load([source], [change.override]))
+
+
+def constant(at: Callable[[int], float], low: float, high: float, best: float | None = None) -> list[Row]:
+    """Figures where every step of the data pays the same and nothing ends."""
+    bounds = {"_low": low, "_high": high, "": low, "_best": high if best is None else best}
+    fixed = {f"health/data_return{name}": value for name, value in bounds.items()}
+    return made(lambda i: {**fixed, "health/data_q": at(i), "health/data_q_policy": at(i)}, on_data)
+
+
+@pytest.mark.parametrize(
+    ("q", "bounds", "ill"),
+    [
+        (lambda i: 14.5 * (i + 1) / COUNT, (100.0, 100.0), []),  # it still rises
+        (lambda i: 93.0 * (1 - math.exp(-i / 12)), (100.0, 100.0), []),
+        (lambda i: 99.0 if i else 0.0, (100.0, 100.0), []),  # as near as networks are
+        (lambda i: 100.5, (100.0, 100.0), []),
+        (lambda i: 14.5, (100.0, 100.0), ["offline_q_diverged"]),  # it stands still
+        (lambda i: 14.5 - i, (100.0, 100.0), ["offline_q_diverged"]),
+        (lambda i: 2.0**i, (100.0, 100.0), ["offline_q_diverged"]),
+        (lambda i: -14.5 * (i + 1) / COUNT, (-100.0, -100.0), []),
+        (lambda i: -100.0 - 5.0 * i, (-100.0, -100.0), ["offline_q_diverged"]),
+        (lambda i: 2e-10, (0.0, 0.0), []),
+        (lambda i: 0.5 * i, (0.0, 0.0), ["offline_q_diverged"]),
+    ],
+)
+def test_q_beside_returns_that_are_all_one_number(
+    q: Callable[[int], float], bounds: tuple[float, float], ill: list[str]
+):
+    rows = constant(q, *bounds)
+    assert [name for name in names(rows, IQL) if name.startswith("offline")] == ill
+    assert [name for name in names(rows[-1:], IQL) if name.startswith("offline")] in (ill, [])
+
+
+def test_a_run_from_data_that_is_too_short_is_told_so():
+    def first(rows: list[Row], updates: int) -> tuple[str, str]:
+        source = {**config(IQL), "training": {"total_updates": updates}}
+        [finding] = [each for each in examine(rows, source) if each.illness == "no_progress"]
+        return finding.causes[0], finding.changes[0].override
+
+    rows = made(FROM_DATA["no_progress"], on_data)
+    assert first(rows, 1000) == ("the run is too short: few updates", "training.total_updates=100000")
+    assert first(rows, 50_000) == ("the learning rate is far off", "")
+    rising = [{**row, "eval/return_mean": flat(i)} for i, row in enumerate(constant(lambda i: i, 100, 100))]
+    said, change = first(rising, 100_000)
+    assert "still grows" in said and change == "training.total_updates=200000"
 
 
 def test_what_is_said_of_a_healthy_run_from_data():
@@ -392,4 +449,11 @@ def test_what_is_said_of_a_healthy_run_from_data():
         "Q on the data: -39.3 of its actions, -34.4 of the policy's; returns in the data are -60 on average and -20 at "
         "best, and can be -1.6e+03 to 0"
     )
+    unknown = made(lambda i: {"health/data_return_best": math.nan}, on_data)
+    [said] = statements(unknown)
+    assert said.endswith("; returns in the data are -60 on average, and can be -1.6e+03 to 0")
+    assert statements(made(lambda i: {}, off_policy), config(IQL))[0].startswith(
+        "Q on the data was not measured"
+    )
+    assert report([], 1).startswith("nothing found in 1 row of figures")
     assert report([], 40, [said]).endswith(said) and statements(made(lambda i: {})) == []

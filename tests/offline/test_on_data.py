@@ -16,6 +16,7 @@ from uniarena.buffers.dataset import DatasetConfig
 from uniarena.config import ConfigError
 from uniarena.data import Episode, Recorder
 from uniarena.learners.offline.fitted_q import FittedQConfig
+from uniarena.ops.health import Worth
 from uniarena.ops.off_policy_evaluation import (
     effective_size,
     interval,
@@ -199,6 +200,35 @@ def test_a_policy_that_the_data_does_not_know_is_not_to_be_trusted(tmp_path: Pat
     assert not any(each.trusted for each in found.estimates.values())
     assert "hardly ever does" in str(found.estimates["fqe"])
     assert "fewer than 10 episodes have weight" in str(found.estimates["wis"])
+
+
+def test_few_episodes_are_the_reason_where_there_are_few(tmp_path: Path) -> None:
+    for episodes, said in ((1, "1 episode"), (6, "6 episodes")):
+        path = recorded(tmp_path / f"{episodes}.npz", 0.5, episodes)
+        agent = agent_for(np.full(STATES, 0.5))
+        buffer = data_for(agent, DatasetConfig(path=str(path)))
+        known = np.full(buffer.size, np.log(0.5))
+        found = evaluate_on_data(
+            agent, buffer, ("wis",), deterministic=False, log_prob=known, support=False
+        ).estimates["wis"]
+        assert found.reasons == (f"the data has {said}, and fewer than 10 tell little",)
+
+
+def test_without_any_weight_there_is_no_estimate(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "left.npz", 0.0, 12)
+    agent = agent_for(np.full(STATES, 0.97))
+    found = evaluate_on_data(agent, data_for(agent, DatasetConfig(path=str(path))), ("wis",), support=False)
+    each = found.estimates["wis"]
+    assert (each.value, each.interval, each.trusted) == (None, None, False)
+    assert str(each).startswith("wis: no estimate: no episode has weight")
+
+
+def test_where_nothing_is_paid_a_trifle_is_not_outside() -> None:
+    figures = {"outside": 0.0, "held_out_error": 0.0, "error": 0.0, "moved": 0.0}
+    nothing = Worth(0.0, 0.0, 0.0, 0.0)
+    assert on_data._doubts(figures, np.full((2, 3), 2e-10), nothing, 1.0) == []
+    assert "outside of what such rewards" in on_data._doubts(figures, np.ones((2, 3)), nothing, 1.0)[0]
+    assert on_data._doubts(figures, np.full((2, 3), 101.0), Worth(100.0, 100.0, 100.0, 100.0), 1.0) == []
 
 
 def test_an_unknown_method_is_refused(even: Path) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from tests.offline.test_regime import config, rows_of
-from uniarena import train
+from uniarena import Agent, train
 from uniarena.data import Episode, Recorder
 from uniarena.run import doctor, said
 
@@ -82,4 +83,39 @@ def test_one_that_is_held_does_not(learner: dict[str, Any], data: Path, tmp_path
 
 def test_cloning_has_no_q(data: Path, tmp_path: Path) -> None:
     rows = learned(tmp_path / "run", data, {"type": "bc", "tau": None}, 20)
-    assert not any("data_q" in name for row in rows for name in row) and said(tmp_path / "run") == []
+    assert not any("data_q" in name for row in rows for name in row)
+    assert said(tmp_path / "run") == ["Q on the data was not measured: bc learns no Q"]
+
+
+def short(run: Path, data: Path, monitor: dict[str, Any], extra: Any = ()) -> Any:
+    """A run that ends long before the first look."""
+    settings = config("iql", "Pendulum-v1", total_updates=40, n_eval_episodes=1)
+    settings |= {"data": {"path": str(data)}, "callbacks": [{"type": "monitor", **monitor}]}
+    train(settings, run_dir=run, quiet=True, callbacks=extra)
+    return Agent.load(run / "checkpoints" / "40", trust=True) if not extra else None
+
+
+def test_a_short_run_is_looked_at_where_it_ends(data: Path, tmp_path: Path) -> None:
+    watched, blind = (
+        short(tmp_path / name, data, {"networks": name == "watched"}) for name in ("watched", "blind")
+    )
+    state, other = watched.model.state_dict(), blind.model.state_dict()
+    assert state and all(torch.equal(state[key], other[key]) for key in other)
+    assert ["health/data_q" in row for row in rows_of(tmp_path / "watched")] == [False, False, False, True]
+    [sentence] = said(tmp_path / "watched")
+    assert sentence.startswith("Q on the data: ") and "nan" not in sentence
+    assert said(tmp_path / "blind") == [
+        "Q on the data was not measured: the callback monitor has networks: false"
+    ]
+
+
+class AsksToStop:
+    def on_iteration_end(self, trainer: Any, event: Any) -> None:
+        if trainer.counters.updates == 20:
+            trainer.request_stop("it is enough")
+
+
+def test_so_is_one_that_a_callback_ends(data: Path, tmp_path: Path) -> None:
+    short(tmp_path / "run", data, {}, [AsksToStop()])
+    rows = rows_of(tmp_path / "run")
+    assert rows[-1]["updates"] == 20 and "health/data_q" in rows[-1] and "value_loss" in rows[-1]

@@ -17,7 +17,7 @@ from uniarena import Agent, Trainer, assembly, checkpoint, make_env, train
 from uniarena.config import ConfigError, dump, load
 from uniarena.data import Episode, Recorder
 from uniarena.data import load as load_data
-from uniarena.run import profile, resume
+from uniarena.run import profile, resume, verify
 from uniarena.sampling import EmptySampler
 from uniarena.seeding import Streams
 from uniarena.trainer.schedule import Counters, OfflineSchedule
@@ -277,3 +277,27 @@ def test_a_profile_counts_updates_and_ends(tmp_path: Path) -> None:
     document = json.loads(done.file.read_text(encoding="utf-8"))
     assert document["updates"] == done.found.steps and "env_steps" not in document
     assert document["floors_steps_per_s"].keys() == {"updates"}
+
+
+def test_what_is_said_counts_updates_and_agrees_with_its_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exp = config("iql", "Pendulum-v1", total_updates=1, save_interval=2000, eval_interval=500, log_interval=1)
+    train(exp, run_dir=tmp_path / "run")
+    said = [record.getMessage() for record in caplog.records]
+    [late] = [each for each in said if "longer than the run" in each]
+    assert late.endswith(
+        "longer than the run of 1 update, so that its end alone counts: training.save_interval=2,000, "
+        "eval_interval=500"
+    )
+    assert any(each.startswith("evaluation at 1 update, deterministic, 1 episode: ") for each in said)
+    verdict = verify(tmp_path / "run")
+    assert str(verdict).startswith("reproduces: 1 update, 1 row of figures, ") and verdict.units == "updates"
+    assert verify(tmp_path / "run", 50).limit == "1 update is all that the run recorded"
+
+
+def test_a_policy_with_memory_is_not_evaluated_on_data(tmp_path: Path) -> None:
+    exp = config("decision_transformer", "Pendulum-v1") | {"callbacks": ["evaluate_on_data"]}
+    with pytest.raises(ConfigError, match="this one has memory") as error:
+        train(exp, run_dir=tmp_path / "run", quiet=True)
+    assert "remove it" in str(error.value) and not (tmp_path / "run" / "checkpoints").exists()

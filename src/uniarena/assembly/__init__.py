@@ -39,6 +39,7 @@ from uniarena.trainer.callbacks.log import Log
 from uniarena.trainer.callbacks.monitor import Monitor, MonitorConfig
 from uniarena.trainer.callbacks.progress import Progress
 from uniarena.trainer.callbacks.video import Video
+from uniarena.trainer.clock import spelled
 from uniarena.trainer.schedule import OnPolicySchedule, readable, schedule_for
 from uniarena.trainer.trainer import Trainer
 from uniarena.values.model import build_model
@@ -172,6 +173,7 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
     `log_interval` and kin count optimisation epochs: with E epochs an update, k means every ⌈k / E⌉ updates.
     """
     training, total, notices, result = exp.training, exp.total, [], {}
+    late: list[str] = []
     schedule = schedule_for(agent.learner.cfg, buffer=agent.buffer)
     per_update, epochs = schedule.steps_per_update(env.num_envs), schedule.epochs_per_update
     default = {
@@ -188,9 +190,15 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
             if count is not None:
                 every = f"every {steps:,} {exp.units}"
                 given = f"{name}_interval={count} optimisation epochs is {every}, longer than the run"
-        if given and steps > total:
+        if given and steps > total and exp.data is not None:
+            late.append(f"{name}_interval={count:,}")
+        elif given and steps > total:
             notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
+    if late:
+        notices.append(
+            f"longer than the run of {spelled(total, exp.units)}, so that its end alone counts: training.{', '.join(late)}"
+        )
     quick = isinstance(schedule, OnPolicySchedule)  # a look costs as much as hundreds of such steps
     result["monitor"] = max(result["log"], MonitorConfig().every_env_steps * (2 if quick else 1))
     starts = getattr(schedule, "learning_starts", 0)

@@ -18,23 +18,23 @@ def doctor(run: str | Path) -> tuple[list[Finding], int]:
     Raises:
         CheckpointError: it is no run's folder, or holds no figures.
     """
-    folder, rows = _rows(run)
-    text = (folder / CONFIG).read_text(encoding="utf-8")
-    return examine(rows, from_text(text, str(folder / CONFIG))), len(rows)
+    rows, config = _read(run)
+    return examine(rows, config), len(rows)
 
 
 def said(run: str | Path) -> list[str]:
-    """What the doctor says of a run besides, ill or not: sentences about Q on the data that it learned from.
+    """What the doctor says of a run besides, ill or not: of a run from data, Q on that data, or why it is not known.
 
     Raises:
         CheckpointError: as in `doctor`.
     """
-    return statements(_rows(run)[1])
+    return statements(*_read(run))
 
 
-def _rows(run: str | Path) -> tuple[Path, list[dict[str, Any]]]:
+def _read(run: str | Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of figures, and the configuration."""
     folder = run_folder(Path(run))
     rows = read_rows(folder / METRICS)
     if not rows:
         raise CheckpointError(folder, f"holds no figures yet: {METRICS} is empty or missing.")
-    return folder, rows
+    return rows, dict(from_text((folder / CONFIG).read_text(encoding="utf-8"), str(folder / CONFIG)))

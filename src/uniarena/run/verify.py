@@ -17,6 +17,7 @@ from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import Experiment, dump, load
 from uniarena.config.section import plain
+from uniarena.data.wording import counted
 from uniarena.run.changes import undone
 from uniarena.run.compare import by_file, differences, told
 from uniarena.run.folder import CHECKPOINTS, METRICS, run_folder, saved_changes, saved_config
@@ -24,7 +25,7 @@ from uniarena.run.origin import rooted
 from uniarena.run.saved import only_secrets
 from uniarena.run.surroundings import INTERRUPTED, ended_early
 from uniarena.seeding import seed_globals
-from uniarena.trainer.clock import clock_of
+from uniarena.trainer.clock import clock_of, spelled
 from uniarena.trainer.loggers.jsonl import read_rows
 
 MOST = 10_000
@@ -66,6 +67,7 @@ class Verdict:
         limit: why no more could be repeated; empty: nothing stood in the way.
         versions: package, or `python` → recorded and present version, where they differ.
         code: `commit` and uncommitted changes, likewise.
+        units: what `env_steps`, of checkpoints and of the mismatch too, counts: updates where a run is from data.
     """
 
     run: Path
@@ -76,6 +78,7 @@ class Verdict:
     limit: str
     versions: dict[str, tuple[Any, Any]]
     code: dict[str, tuple[Any, Any]]
+    units: str = "env steps"
 
     @property
     def reproduces(self) -> bool:
@@ -98,14 +101,15 @@ class Verdict:
 
     def __str__(self) -> str:
         count = len(self.checkpoints)
-        compared = f"{self.rows} rows of figures, {count} checkpoint{'' if count == 1 else 's'}"
+        rows, checkpoints = counted(self.rows, "row", "rows"), counted(count, "checkpoint", "checkpoints")
+        compared, units = f"{rows} of figures, {checkpoints}", self.units
         if self.mismatch is None:
-            lines = [f"reproduces: {self.env_steps:,} env steps, {compared}, bit for bit"]
+            lines = [f"reproduces: {spelled(self.env_steps, units)}, {compared}, bit for bit"]
         else:
             at = self.mismatch
             lines = [
-                f"does not reproduce: at {at.env_steps:,} env steps {at.figure} was {told(at.recorded)} and is now "
-                f"{told(at.repeated)}"
+                f"does not reproduce: at {spelled(at.env_steps, units)} {at.figure} was {told(at.recorded)} and is "
+                f"now {told(at.repeated)}"
             ]
         lines += [f"repeated up to there: {self.limit}"] if self.limit else []
         for name, pair in {**self.versions, **self.code}.items():
@@ -134,7 +138,7 @@ def verify(
         raise CheckpointError(folder / METRICS, "holds no figures to compare with.")
     exp = _original(folder, secrets, trust)
     record = provenance.read_record(folder)
-    most, limit = _most(folder, record, recorded, steps)
+    most, limit = _most(folder, record, recorded, steps, exp.units)
     with tempfile.TemporaryDirectory(prefix="uniarena-verify-") as place, ended_early():
         scratch = Path(place) / "run"
         scratch.mkdir()
@@ -155,6 +159,7 @@ def verify(
         limit,
         _versions(record, now),
         _code(record, now, patches),
+        exp.units,
     )
 
 
@@ -169,21 +174,25 @@ def _original(folder: Path, secrets: Sequence[str], trust: bool) -> Experiment:
 
 
 def _most(
-    folder: Path, record: Mapping[str, Any], recorded: Sequence[Mapping[str, Any]], steps: int | None
+    folder: Path,
+    record: Mapping[str, Any],
+    recorded: Sequence[Mapping[str, Any]],
+    steps: int | None,
+    units: str,
 ) -> tuple[int, str]:
-    """How many env steps to repeat, and what forbids more."""
+    """How many env steps, or updates, to repeat, and what forbids more."""
     last = clock_of(recorded[-1])
-    most, limit = last, f"{last:,} env steps is all that the run recorded" if (steps or 0) > last else ""
+    most, limit = last, f"{spelled(last, units)} is all that the run recorded" if (steps or 0) > last else ""
     for change in saved_changes(folder)[:1]:
         if change["env_steps"] < most:
             most, limit = (
                 change["env_steps"],
-                f"{change['key']} was changed at {change['env_steps']:,} env steps",
+                f"{change['key']} was changed at {spelled(change['env_steps'], units)}",
             )
     for start in record.get("resumed", []):
         if not start.get("exact", True) and start["env_steps"] < most:
             most = start["env_steps"]
-            limit = f"it was resumed at {most:,} env steps from a checkpoint that was not exact"
+            limit = f"it was resumed at {spelled(most, units)} from a checkpoint that was not exact"
     wanted = MOST if steps is None else steps
     return (wanted, "") if wanted < most else (most, limit)
 

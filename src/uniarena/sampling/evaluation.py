@@ -17,6 +17,7 @@ from torch import Tensor
 
 from uniarena.batch import tree_leaves, tree_map
 from uniarena.config import Reference
+from uniarena.data.wording import counted
 from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step
@@ -102,8 +103,9 @@ class EvalResult:
         return {**self.figures(), "episodes": self.episodes, "mode": self.mode}
 
     def __str__(self) -> str:
+        episodes = counted(self.episodes, "episode", "episodes")
         return (
-            f"{self.mode}, {self.episodes} episodes: return {self.return_mean:.2f} ± {self.return_std:.2f}, "
+            f"{self.mode}, {episodes}: return {self.return_mean:.2f} ± {self.return_std:.2f}, "
             f"interquartile mean {self.return_iqm:.2f}, length {self.length_mean:.1f}"
             + ("" if self.score is None else f", score {self.score:.1f}")
         )

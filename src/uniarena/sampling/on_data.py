@@ -60,6 +60,8 @@ RARE, SELDOM = 0.05, 0.01
 quantile of the data's own."""
 CLONING, PART = 2_000, 200
 """Updates of the behaviour's model, and of a part of them after which the best so far is kept."""
+NEAR = 0.02
+"""Of the size of the returns that can be: by so much a value may be outside of them, since networks are not exact."""
 ROWS = 4_096
 """Places that the policy is compared with the data in; rows of one pass of a network."""
 
@@ -247,6 +249,9 @@ def _wis(look: _Look, behaviour: np.ndarray | None) -> Estimate:
     data, gamma = look.buffer.dataset, look.buffer.spec.gamma
     episodes = side_by_side(own - behaviour, data.reward, data.terminated, data.rows.starts)
     weight = step_weights(episodes)
+    if not weight.any():
+        reason = "no episode has weight: the policy does nothing of what the data does at its first steps"
+        return Estimate("wis", None, None, (reason,))
     value = float(weighted_return(weight, episodes.reward, gamma)[0])
     drawn = resamples(data.episodes, SAMPLES, look.streams.numpy("wis"))
     bounds = interval(weighted_return(weight, episodes.reward, gamma, drawn))
@@ -255,7 +260,10 @@ def _wis(look: _Look, behaviour: np.ndarray | None) -> Estimate:
     least, steps = float(counted.min()), np.flatnonzero(size < LEAST_EPISODES)
     found = {"effective_episodes": least, "steps_told": float(steps[0] if len(steps) else len(size))}
     reasons = []
-    if least < LEAST_EPISODES:
+    if data.episodes < LEAST_EPISODES:
+        said = counted(data.episodes, "episode", "episodes")
+        reasons.append(f"the data has {said}, and fewer than {LEAST_EPISODES:.0f} tell little")
+    elif least < LEAST_EPISODES:
         reasons.append(
             f"from step {int(found['steps_told'])} on fewer than {LEAST_EPISODES:.0f} episodes have weight (at least "
             f"{least:.1f} of {data.episodes:,}): the policy does other things than the data"
@@ -316,7 +324,8 @@ def _of_few(episodes: int) -> list[str]:
 def _doubts(found: dict[str, float], values: np.ndarray, worth: Any, unit: float) -> list[str]:
     """What speaks against an estimate of fitted-Q evaluation."""
     doubts, mean = [], float(values.mean())
-    if not worth.low <= mean <= worth.high:
+    near = NEAR * (max(abs(worth.low), abs(worth.high)) or 1.0)
+    if not worth.low - near <= mean <= worth.high + near:
         doubts.append(
             f"it is outside of what such rewards can add up to ({worth.low:.4g} to {worth.high:.4g})"
         )

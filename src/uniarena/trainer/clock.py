@@ -9,3 +9,12 @@ from typing import Any
 def clock_of(counts: Mapping[str, Any]) -> int:
     """The clock of a row of `metrics.jsonl`, or of the counters of a checkpoint."""
     return int(counts.get("env_steps") or counts.get("updates") or 0)
+
+
+def spelled(clock: int, units: str) -> str:
+    """`1 update`, `2,000 env steps`.
+
+    Args:
+        units: in the plural.
+    """
+    return f"{clock:,} {units[:-1] if clock == 1 else units}"

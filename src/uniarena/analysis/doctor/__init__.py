@@ -19,6 +19,7 @@ from uniarena.analysis.doctor import (
 from uniarena.analysis.doctor.finding import Change, Finding
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Table
+from uniarena.data.wording import counted
 
 __all__ = ["ILLNESSES", "Change", "Finding", "Setup", "Table", "examine", "report", "statements"]
 
@@ -65,9 +66,13 @@ def examine(rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None 
     return [replace(finding, unit=setup.unit) for finding in found if finding is not None]
 
 
-def statements(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What should be said of a run also where nothing ails it, one sentence each."""
-    found = (offline.statement(Table(rows)),)
+def statements(rows: Iterable[Mapping[str, Any]], config: Mapping[str, Any] | None = None) -> list[str]:
+    """What should be said of a run also where nothing ails it, one sentence each.
+
+    Args:
+        rows, config: as in `examine`.
+    """
+    found = (offline.statement(Table(rows), Setup(config)),)
     return [text for text in found if text is not None]
 
 
@@ -76,7 +81,7 @@ def report(findings: Iterable[Finding], rows: int, statements: Iterable[str] = (
     parts = [str(finding) for finding in findings]
     if not parts:
         parts.append(
-            f"nothing found in {rows} rows of figures"
+            f"nothing found in {counted(rows, 'row', 'rows')} of figures"
             + ("; that is too few to tell much" if rows < 8 else ", as far as figures can tell")
         )
     return "\n\n".join([*parts, *statements])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from uniarena.analysis.doctor import ILLNESSES, examine
 from uniarena.config import Between, ConfigError, config, from_text
 from uniarena.trainer.callbacks.frequency import Every
-from uniarena.trainer.clock import clock_of
+from uniarena.trainer.clock import clock_of, spelled
 from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
 from uniarena.trainer.loggers.jsonl import read_rows
 
@@ -73,7 +73,7 @@ class Doctor:
                 continue
             self._said.append(finding.illness)
             _log.warning(
-                "at %s %s the doctor finds %s", f"{trainer.counters.clock:,}", trainer.counters.units, finding
+                "at %s the doctor finds %s", spelled(trainer.counters.clock, trainer.counters.units), finding
             )
             if finding.illness in self.cfg.stop_on:
                 trainer.request_stop(

@@ -75,7 +75,9 @@ def reward_scale_off(table: Table, setup: Setup) -> Finding | None:
             "1 to 100 is usual",
         ),
         ("the environment's unit of reward", "a discount so near 1 that sums grow large"),
-        (
+        (Change("", f"multiply the rewards of the data by {factor:g}, and learn from the copy"),)
+        if setup.offline
+        else (
             remedies.wrapper(setup, "normalize_reward", "divides by the running deviation of returns"),
             remedies.wrapper(setup, f"{{type: scale_reward, scale: {factor:g}}}", "or a fixed factor"),
         ),

@@ -90,7 +90,7 @@ def exploding_gradients(table: Table, setup: Setup) -> Finding | None:
     scale = (
         ()
         if setup.wrapped("normalize_reward") or setup.clones
-        else (remedies.wrapper(setup, "normalize_reward", "losses of a usual size"),)
+        else remedies.smaller_rewards(setup, "losses of a usual size")
     )
     return Finding(
         "exploding_gradients",

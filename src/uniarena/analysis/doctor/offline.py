@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from uniarena.analysis.doctor import remedies
 from uniarena.analysis.doctor.finding import Change, Finding
@@ -12,6 +13,12 @@ from uniarena.analysis.doctor.table import Series, Table, figure
 BEYOND = 0.05
 """Of the range of returns: by so much Q may be outside of it, since networks are never exact; above it by no more than
 what lies between the mean and the best return of the data."""
+NEAR = 0.02
+"""Of the size of a return: by so much Q may be beside it in any case. Where every step pays the same and nothing ends,
+all returns are one number, and no network gives exactly that."""
+WAY = 0.02
+"""Q begins near 0. While it is between 0 and the bounds and grows towards them by more than this share of its size from
+before the last third of the run to the last, it is on its way."""
 ABOVE = 0.1
 """Of the way from the mean to the best return of the data: by so much the mean of Q may be above the best."""
 FALLING = 0.1
@@ -22,14 +29,10 @@ WHO = {"health/data_q": "the data's actions", "health/data_q_policy": "the polic
 
 def offline_q_diverged(table: Table, setup: Setup) -> Finding | None:
     """Q on the data is outside of what rewards such as the data's can add up to."""
-    found = []
+    found, (low, high) = [], _range(table)
     for name, who in WHO.items():
-        late = table.series(name).part(0.67)
-        low, high = _range(table)
-        mean, best = _seen(table)
-        below = BEYOND * (high - low)
-        above = min(below, best - mean) if best > mean else below
-        if len(late) and not low - below <= late.mean() <= high + above:
+        late = _late(table, name)
+        if len(late) and _outside(table, late.mean()) and not _on_its_way(table, name):
             found.append((late, f"Q of {who} is {figure(late.mean())}; returns are {_told(low, high)}"))
     if not found:
         return None
@@ -52,9 +55,13 @@ def offline_q_overestimation(table: Table, setup: Setup) -> Finding | None:
     found = []
     for name, who in WHO.items():
         middle, late = table.series(name).part(0.33, 0.67), table.series(name).part(0.67)
-        if not len(middle) or middle.mean() - late.mean() > FALLING * abs(late.mean()):
+        if (
+            not len(middle)
+            or _on_its_way(table, name)
+            or middle.mean() - late.mean() > FALLING * abs(late.mean())
+        ):
             continue
-        if late.mean() > best + ABOVE * (best - mean):
+        if late.mean() > best + max(ABOVE * (best - mean), NEAR * (abs(best) or 1.0)):
             found.append((late, f"Q of {who} is {figure(late.mean())} on average"))
     if not found:
         return None
@@ -68,30 +75,90 @@ def offline_q_overestimation(table: Table, setup: Setup) -> Finding | None:
     )
 
 
-def statement(table: Table) -> str | None:
-    """One sentence about Q on the data; None where a run has no such figures."""
-    q = table.series("health/data_q").part(0.67)
-    if not len(q):
-        return None
+def rises(table: Table) -> bool:
+    """Whether Q of the data's actions is short of the returns that can be, and still grows towards them."""
+    late = _late(table, "health/data_q")
+    grew = _before(table, "health/data_q")
+    return len(grew) > 0 and _outside(table, late.mean()) and _on_its_way(table, "health/data_q")
+
+
+def too_short(table: Table, setup: Setup) -> tuple[tuple[str, ...], tuple[Change, ...]]:
+    """The cause, and the change, of a run from data that is too short; nothing where it is long enough."""
+    if not setup.offline or not (setup.short or rises(table)):
+        return (), ()
+    said = "Q has not arrived at the returns that can be, and still grows" if rises(table) else "few updates"
+    return (f"the run is too short: {said}",), (remedies.longer(setup),)
+
+
+def statement(table: Table, setup: Setup) -> str | None:
+    """One sentence about Q on the data, or why it is not known; None where a run is not from data."""
+    q, policy = (_late(table, name).mean() for name in WHO)
+    if math.isnan(q):
+        return f"Q on the data was not measured: {_unmeasured(setup)}" if setup.offline else None
     low, high = _range(table)
-    policy, mean, best = (
-        table.series(f"health/{name}").part(0.67).mean()
-        for name in ("data_q_policy", "data_return", "data_return_best")
-    )
-    return (
-        f"Q on the data: {figure(q.mean())} of its actions, {figure(policy)} of the policy's; returns in the data are "
-        f"{figure(mean)} on average and {figure(best)} at best, and can be {_told(low, high)}"
-    )
+    mean, best = _seen(table)
+    parts = {"on average": mean, "at best": best}
+    had = " and ".join(f"{figure(value)} {where}" for where, value in parts.items() if math.isfinite(value))
+    parts = {"its actions": q, "the policy's": policy}
+    said = ", ".join(f"{figure(value)} of {whose}" for whose, value in parts.items() if math.isfinite(value))
+    returns = [f"are {had}"] if had else []
+    returns += [f"can be {_told(low, high)}"] if math.isfinite(high - low) else []
+    return f"Q on the data: {said}" + (f"; returns in the data {', and '.join(returns)}" if returns else "")
+
+
+def _unmeasured(setup: Setup) -> str:
+    """Why a run from data has no figures of it."""
+    watched = [
+        each for each in setup.callbacks if isinstance(each, Mapping) and each.get("type") == "monitor"
+    ]
+    if setup.clones:
+        return f"{setup.algorithm} learns no Q"
+    if any(each.get("networks") is False for each in watched):
+        return "the callback monitor has networks: false"
+    if setup.section("agent").get("memory"):
+        return "a policy with memory has no Q of a single row"
+    return "the learner has no Q, or the run has neither ended nor come to a look of the callback monitor"
+
+
+def _late(table: Table, name: str) -> Series:
+    """The last third of a figure, its last value at least."""
+    series = table.series(name)
+    return series.part(0.67) if len(series) > 1 else series
+
+
+def _before(table: Table, name: str) -> Series:
+    """The middle third, the value before the last third at least; empty where there is one value alone."""
+    series = table.series(name)
+    return series.part(0.33, 0.67) if len(series) > 2 else series.part(0.0, 0.5)
+
+
+def _outside(table: Table, q: float) -> bool:
+    """Whether Q is not among the returns that can be, by more than networks are inexact."""
+    (low, high), (mean, best) = _range(table), _seen(table)
+    if not math.isfinite(high - low):
+        return False
+    near = NEAR * (max(abs(low), abs(high)) or 1.0)
+    below = BEYOND * (high - low)
+    above = min(below, best - mean) if best > mean else below
+    return not low - max(below, near) <= q <= high + max(above, near)
+
+
+def _on_its_way(table: Table, name: str) -> bool:
+    """Whether Q is between 0 and the returns that can be, and grows towards them, as far as anybody saw."""
+    late, before, (low, high) = _late(table, name).mean(), _before(table, name), _range(table)
+    if not (0.0 <= late < low or high < late <= 0.0):
+        return False
+    return not len(before) or abs(late) - abs(before.mean()) > WAY * abs(late)
 
 
 def _seen(table: Table) -> tuple[float, float]:
     """Mean and best return of the data; NaN where it is not known."""
-    mean, best = (table.series(f"health/data_return{name}").part(0.67).mean() for name in ("", "_best"))
+    mean, best = (_late(table, f"health/data_return{name}").mean() for name in ("", "_best"))
     return mean, best
 
 
 def _range(table: Table) -> tuple[float, float]:
-    low, high = (table.series(f"health/data_return_{end}").part(0.67).mean() for end in ("low", "high"))
+    low, high = (_late(table, f"health/data_return_{end}").mean() for end in ("low", "high"))
     return (low, high) if low == low and high == high else (-math.inf, math.inf)
 
 
@@ -114,12 +181,8 @@ def _finding(name: str, symptom: str, evidence: tuple[str, ...], late: Series, s
     if not any("behaviour_weight" in change.override for change in changes):
         other = "iql" if box or not setup.has("double") else "discrete_cql"
         if setup.algorithm != other:
-            changes.append(
-                Change(
-                    f"learner.type={other}",
-                    "learns from data without valuing actions that it lacks, or holds them low",
-                )
-            )
+            why = "learns from data without valuing actions that it lacks, or holds them low"
+            changes.append(remedies.learner(setup, other, why))
     changes.append(remedies.slower(setup))
     return Finding(
         name,

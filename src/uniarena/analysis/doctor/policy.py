@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uniarena.analysis.doctor import remedies
+from uniarena.analysis.doctor import offline, remedies
 from uniarena.analysis.doctor.finding import Change, Finding
 from uniarena.analysis.doctor.progress import thrives
 from uniarena.analysis.doctor.setup import Setup
@@ -81,16 +81,18 @@ def updates_too_timid(table: Table, setup: Setup) -> Finding | None:
     changes = [remedies.faster(setup)]
     if setup.on_policy:
         changes.append(remedies.more_epochs(setup))
+    length, more = offline.too_short(table, setup)
     return Finding(
         "updates_too_timid",
         "updates hardly change the policy",
         (f"{what}: {level:.2g} (median of the earlier part), expected above {bound:g}",),
         (
+            *length,
             "the learning rate is too low",
             "gradients are clipped to almost nothing",
-            "too few updates" if setup.offline else "too few epochs or updates",
+            *([] if setup.offline else ["too few epochs or updates"]),
         ),
-        tuple(changes),
+        (*more, *changes),
         early.span,
     )
 
@@ -209,7 +211,7 @@ def temperature_runs_away(table: Table, setup: Setup) -> Finding | None:
         (
             Change("learner.target_entropy=auto", "the default, which can be reached"),
             Change("learner.alpha=0.2", "a fixed temperature"),
-            remedies.wrapper(setup, "normalize_reward", "rewards near 1"),
+            *remedies.smaller_rewards(setup, "rewards near 1"),
         ),
         alpha.part(0.5).span,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from uniarena.analysis.doctor import remedies
+from uniarena.analysis.doctor import offline, remedies
 from uniarena.analysis.doctor.finding import Change, Finding
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Course, Table, course, figure, returns
@@ -61,6 +61,7 @@ def no_progress(table: Table, setup: Setup) -> Finding | None:
         changes += [remedies.more_entropy(setup), remedies.larger_batch(setup)]
     if setup.offline:
         changes.insert(0, remedies.inspect(setup, "it says what its episodes return"))
+    length, more = offline.too_short(table, setup)
     return Finding(
         "no_progress",
         "the return is no better than at the start",
@@ -70,13 +71,14 @@ def no_progress(table: Table, setup: Setup) -> Finding | None:
             *_still(table),
         ),
         (
+            *length,
             "the learning rate is far off",
             "inputs or rewards of a size that the network cannot take",
             "the data shows nothing better, or all there is to learn of it was learned at once"
             if setup.offline
             else "too little exploration, or a reward that says nothing of what is done",
         ),
-        tuple(changes),
+        (*more, *changes),
         series.span,
     )
 
@@ -104,16 +106,18 @@ def stuck_low(table: Table, setup: Setup) -> Finding | None:
     evidence = [f"return {figure(float(found.means[-1]))} at the end" + (f", goal {goal:g}" if goal else "")]
     if len(zeros):
         evidence.append(f"{100 * zeros.mean():.1f} % of rewards are 0")
+    length, more = offline.too_short(table, setup)
     return Finding(
         "stuck_low",
         "every episode returns the same" if same else "the return stays low",
         (*evidence, *_still(table)),
         (
+            *length,
             *(_NOT_IN_DATA if setup.offline else _NOT_FOUND),
             "observation entries that never change or were filtered out: what matters is not seen",
             "the network is too small for the task",
         ),
-        _upwards(setup),
+        (*more, *_upwards(setup)),
         series.part(0.25).span,
     )
 

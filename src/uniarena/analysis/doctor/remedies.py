@@ -8,6 +8,27 @@ from typing import Any
 
 from uniarena.analysis.doctor.finding import Change
 from uniarena.analysis.doctor.setup import Setup
+from uniarena.config.fields import field_types
+from uniarena.config.schema import UPDATES
+from uniarena.registry import lookup
+
+
+def longer(setup: Setup) -> Change:
+    """The usual number of updates from data, or twice as many where it has that already."""
+    value = UPDATES if setup.total < UPDATES else 2 * setup.total
+    return Change(
+        f"training.total_updates={value}", f"the run has {setup.total:,} updates; the default is {UPDATES:,}"
+    )
+
+
+def learner(setup: Setup, name: str, why: str) -> Change:
+    """Another learner; settings of the present one that it lacks are taken away, since they would be refused."""
+    known = field_types(lookup("learner", name).Config)
+    now = setup.section("learner")
+    gone = [key for key, value in now.items() if key not in {*known, "type"} and value is not None]
+    if not gone:
+        return Change(f"learner.type={name}", why)
+    return Change(f"learner={{type: {name}, {', '.join(f'{key}: null' for key in gone)}}}", why)
 
 
 def rate(setup: Setup, value: float, why: str) -> Change:
@@ -118,6 +139,11 @@ def wrapper(setup: Setup, name: str, why: str) -> Change:
     """One more wrapper behind those that are there."""
     listed = ", ".join(_flow(each) for each in [*setup.wrappers, name])
     return Change(f"environment.wrappers=[{listed}]", why)
+
+
+def smaller_rewards(setup: Setup, why: str) -> tuple[Change, ...]:
+    """Normalised rewards; from data alone there are no returns of experience to normalise by."""
+    return () if setup.offline else (wrapper(setup, "normalize_reward", why),)
 
 
 def _flow(entry: Any) -> str:

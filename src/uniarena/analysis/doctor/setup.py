@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from uniarena.config import ConfigError, component
+from uniarena.config.schema import UPDATES
 from uniarena.registry import BUILT_IN, RegistryError
+
+SHORT = 0.2
+"""Of the usual number of updates from data: a run of fewer may well be too short to have learned anything."""
 
 
 class Setup:
@@ -68,6 +72,12 @@ class Setup:
         return self.algorithm in ("bc", "decision_transformer")
 
     @property
+    def callbacks(self) -> list[Any]:
+        """Entries of the section `callbacks`, as they are written."""
+        found = self.config.get("callbacks") or []
+        return list(found) if isinstance(found, list | tuple) else [found]
+
+    @property
     def unit(self) -> str:
         """What its length is counted in."""
         return "updates" if self.offline else "env steps"
@@ -89,8 +99,16 @@ class Setup:
 
     @property
     def total(self) -> int:
-        """Environment steps of the whole run; 0 where they are not known."""
-        return int(self.section("training").get("total_timesteps") or 0)
+        """Length of the whole run, in `unit`; 0 where it is not known."""
+        training = self.section("training")
+        if self.offline:
+            return int(training.get("total_updates") or UPDATES)
+        return int(training.get("total_timesteps") or 0)
+
+    @property
+    def short(self) -> bool:
+        """Whether it learns from data, and makes far fewer updates than is usual."""
+        return self.offline and self.total < SHORT * UPDATES
 
     def solved_at(self) -> float | None:
         """The return at which Gymnasium calls the environment solved; None where it says nothing."""

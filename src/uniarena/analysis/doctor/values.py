@@ -112,7 +112,7 @@ def value_explains_nothing(table: Table, setup: Setup) -> Finding | None:
     changes = (
         []
         if setup.wrapped("normalize_reward")
-        else [remedies.wrapper(setup, "normalize_reward", "returns of a size that values can reach")]
+        else [*remedies.smaller_rewards(setup, "returns of a size that values can reach")]
     )
     now = setup.number("learning_rate", 3e-4)
     changes.append(remedies.faster(setup) if now < 1e-4 else remedies.slower(setup))

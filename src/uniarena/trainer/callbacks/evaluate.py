@@ -14,6 +14,7 @@ from uniarena.config import Between, Reference, config
 from uniarena.envs.protocol import Env
 from uniarena.sampling.evaluation import EvalResult, evaluate_agent
 from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.clock import spelled
 from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart, ValidationEpoch
 
 __all__ = ["Evaluate", "EvaluateConfig"]
@@ -101,8 +102,8 @@ class Evaluate:
             told = (
                 last and deterministic == cfg.deterministic
             )  # it is the run's result, which is shown as such
-            args = f"{steps:,}", trainer.counters.units, result
-            _log.info("evaluation at %s %s, %s", *args, extra={"on_terminal": not told})
+            args = spelled(steps, trainer.counters.units), result
+            _log.info("evaluation at %s, %s", *args, extra={"on_terminal": not told})
             trainer.emit(ValidationEpoch(result))
 
     def _environment(self, trainer: Any) -> Env:

@@ -11,6 +11,7 @@ from uniarena.config import Between, ConfigError, config
 from uniarena.learners.offline.fitted_q import FittedQConfig
 from uniarena.sampling.on_data import data_for, evaluate_on_data
 from uniarena.trainer.callbacks.frequency import Every
+from uniarena.trainer.clock import spelled
 from uniarena.trainer.events import IterationEnd, TrainingStart
 
 __all__ = ["EvaluateOnData", "EvaluateOnDataConfig"]
@@ -54,6 +55,12 @@ class EvaluateOnData:
                 "callbacks",
                 hint="remove it, or add `data: {path: …}`",
             )
+        if agent.actor.initial_state(1) is not None:
+            raise ConfigError(
+                "evaluate_on_data shows a policy single rows of data, and this one has memory",
+                "callbacks",
+                hint="remove it; a policy with memory is evaluated in an environment",
+            )
         self._data = data_for(agent, agent.buffer.cfg, agent.buffer.dataset)
 
     def on_iteration_end(self, trainer: Any, event: IterationEnd) -> None:
@@ -77,7 +84,7 @@ class EvaluateOnData:
             low, high = found.interval
             trainer.metrics |= {"offline/fqe": found.value, "offline/fqe_low": low, "offline/fqe_high": high}
             said = f"{found.value:.4g} ({low:.4g} to {high:.4g})"
-            _log.info("fitted-Q evaluation at %s %s: %s", f"{clock:,}", trainer.counters.units, said)
+            _log.info("fitted-Q evaluation at %s: %s", spelled(clock, trainer.counters.units), said)
 
     def state_dict(self) -> dict[str, Any]:
         return {"every": self._every.state_dict()}

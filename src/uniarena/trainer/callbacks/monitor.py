@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -10,13 +11,14 @@ import torch
 
 from uniarena.batch import Batch
 from uniarena.config import Between, config
-from uniarena.trainer.events import IterationEnd, TrainingStart
+from uniarena.trainer.events import IterationEnd, TrainingEnd, TrainingStart
 from uniarena.trainer.health import dataset, experience, networks, prediction
 from uniarena.trainer.health.sample import Newest, newest
 
 __all__ = ["Monitor", "MonitorConfig"]
 
 _log = logging.getLogger(__name__)
+_DATA = "health/data_"
 _EXPLORATION = ("epsilon", "temperature", "sigma")
 
 
@@ -32,7 +34,8 @@ class Monitor:
     """Adds `health/…`, `gradient/…` and `update_ratio/…` to the figures of an iteration (`trainer.health.FIGURES`).
 
     It looks at the newest rows and at the last step's gradients, takes no step, draws no random number and keeps
-    nothing that a checkpoint would have to hold: a run with it and one without have the same weights.
+    nothing that a checkpoint would have to hold: a run with it and one without have the same weights. Q on the data
+    that a run learns from is looked at once more where the run ends, however short it was.
     """
 
     Config = MonitorConfig
@@ -53,7 +56,19 @@ class Monitor:
         if trainer.counters.clock // every > before // every:
             figures = self._tried(trainer)
             trainer.metrics.update({name: value for name, value in figures.items() if value == value})
+        elif trainer.done and trainer.stop_reason != "interrupted":
+            self._look_at_data(trainer)
         self._mark(trainer)
+
+    def on_training_end(self, trainer: Any, event: TrainingEnd) -> None:
+        """A later callback may have asked to stop."""
+        looked = any(name.startswith(_DATA) for name in trainer.metrics)
+        if trainer.metrics and event.reason != "interrupted" and not looked:
+            self._look_at_data(trainer)
+
+    def _look_at_data(self, trainer: Any) -> None:
+        if not self._blind:
+            trainer.metrics.update(self._guarded(dataset.of_dataset, trainer.agent, trainer.metrics))
 
     def _mark(self, trainer: Any) -> None:
         """Where things are when an iteration ends: what the next one is compared with, resumed or not."""
@@ -108,9 +123,14 @@ class Monitor:
         return found if self._blind else {**found, **self._of_networks(trainer, rows)}
 
     def _of_networks(self, trainer: Any, rows: Newest) -> dict[str, float]:
+        found = self._guarded(prediction.of_networks, trainer.agent, rows, trainer.metrics)
+        return found | (
+            {} if self._blind else self._guarded(dataset.of_dataset, trainer.agent, trainer.metrics)
+        )
+
+    def _guarded(self, figures: Callable[..., dict[str, float]], *args: Any) -> dict[str, float]:
         try:
-            found = prediction.of_networks(trainer.agent, rows, trainer.metrics)
-            return found | dataset.of_dataset(trainer.agent, trainer.metrics)
+            return figures(*args)
         except Exception as error:  # a user's own model may want to be called in another way
             self._blind = True
             _log.warning("figures of the networks are left out: %s: %s", type(error).__name__, error)
