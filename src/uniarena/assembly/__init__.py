@@ -196,8 +196,9 @@ def intervals(exp: Experiment, agent: Agent, env: Env) -> tuple[dict[str, int], 
             notices.append(f"training.{given} ({total:,}); it will not come due before the end")
         result[name] = steps
     if late:
+        length = spelled(total, exp.units)
         notices.append(
-            f"longer than the run of {spelled(total, exp.units)}, so that its end alone counts: training.{', '.join(late)}"
+            f"longer than the run of {length}, so that its end alone counts: training.{', '.join(late)}"
         )
     quick = isinstance(schedule, OnPolicySchedule)  # a look costs as much as hundreds of such steps
     result["monitor"] = max(result["log"], MonitorConfig().every_env_steps * (2 if quick else 1))

@@ -256,8 +256,8 @@ def _wis(look: _Look, behaviour: np.ndarray | None) -> Estimate:
     drawn = resamples(data.episodes, SAMPLES, look.streams.numpy("wis"))
     bounds = interval(weighted_return(weight, episodes.reward, gamma, drawn))
     size, share = effective_size(weight), np.cumsum(gamma ** np.arange(weight.shape[1], dtype=np.float64))
-    counted = size[: int(np.searchsorted(share, 0.95 * share[-1])) + 1]
-    least, steps = float(counted.min()), np.flatnonzero(size < LEAST_EPISODES)
+    early = size[: int(np.searchsorted(share, 0.95 * share[-1])) + 1]
+    least, steps = float(early.min()), np.flatnonzero(size < LEAST_EPISODES)
     found = {"effective_episodes": least, "steps_told": float(steps[0] if len(steps) else len(size))}
     reasons = []
     if data.episodes < LEAST_EPISODES:
