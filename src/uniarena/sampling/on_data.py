@@ -259,11 +259,8 @@ def _wis(look: _Look, behaviour: np.ndarray | None) -> Estimate:
     early = size[: int(np.searchsorted(share, 0.95 * share[-1])) + 1]
     least, steps = float(early.min()), np.flatnonzero(size < LEAST_EPISODES)
     found = {"effective_episodes": least, "steps_told": float(steps[0] if len(steps) else len(size))}
-    reasons = []
-    if data.episodes < LEAST_EPISODES:
-        said = counted(data.episodes, "episode", "episodes")
-        reasons.append(f"the data has {said}, and fewer than {LEAST_EPISODES:.0f} tell little")
-    elif least < LEAST_EPISODES:
+    reasons = _of_few(data.episodes)
+    if not reasons and least < LEAST_EPISODES:
         reasons.append(
             f"from step {int(found['steps_told'])} on fewer than {LEAST_EPISODES:.0f} episodes have weight (at least "
             f"{least:.1f} of {data.episodes:,}): the policy does other things than the data"
