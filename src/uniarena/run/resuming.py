@@ -68,8 +68,8 @@ class Plan:
 
     @property
     def over(self) -> bool:
-        """Whether nothing is left to do: all env steps, or updates, are there. Where the run was killed at its very end,
-        before its last checkpoint and its result were written down, these are left.
+        """Whether nothing is left to do: all env steps, or updates, are there. Where the run was killed at its very
+        end, before its last checkpoint and its result were written down, these are left.
         """
         own_end = self.exp.total == self.before.total  # a length that was lowered brings no run to its end
         unwritten = own_end and read_result(self.run) is None

@@ -44,9 +44,10 @@ def train_stages(
 ) -> Result:
     """Train all stages of a configuration that was checked, or go on with them. Arguments and errors as of `train`."""
     check_fit(exp)  # what does not fit, is not there or damaged is told now, and not after hours
-    if any(not making.path.exists() for part in exp.parts for making in makings(part)):
-        for part in exp.parts:
-            ensure_data(part, quiet)
+    missing = [making for part in exp.parts for making in makings(part) if not making.path.exists()]
+    for making in missing:
+        making.make(quiet)
+    if missing:
         check_fit(exp)
     folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
     with ended_early(), checkpoint.locked(folder):
