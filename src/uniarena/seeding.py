@@ -73,7 +73,7 @@ class Streams:
         states = {**self._waiting, **{key: generator.get_state() for key, generator in self._torch.items()}}
         return {
             "seed": self.seed,
-            "torch": [[name, device, state] for (name, device), state in states.items()],
+            "torch": [[*key, states[key]] for key in sorted(states)],  # whoever was asked for first
             "numpy": {name: generator.bit_generator.state for name, generator in self._numpy.items()},
         }
 

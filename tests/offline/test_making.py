@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 import torch
 
 from tests.offline.recorded import behaviour
-from uniarena import Agent, make_env, train
+from tests.offline.test_regime import recording
+from uniarena import Agent, checkpoint, cli, make_env, train
 from uniarena.batch import Batch
 from uniarena.buffers.replay import ReplayBuffer
 from uniarena.buffers.spec import BufferSpec
+from uniarena.checkpoint import CheckpointError
 from uniarena.config import ConfigError, load, parse
 from uniarena.data import load as load_data
 from uniarena.data.config import MadeFromConfig
@@ -123,6 +126,109 @@ def test_a_making_that_was_interrupted_goes_on(
     assert not (tmp_path / "mixed.npz").exists()
     monkeypatch.setattr(making, "train_one", whole)
     assert made(recipe, tmp_path, "mixed").read_bytes() == made(recipe, folder, "mixed").read_bytes()
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = making.train_one
+    monkeypatch.setattr(making, "train_one", lambda *what, **how: whole(*what, **how, callbacks=[StopsAt()]))
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(offline(recipe, tmp_path)))
+    assert cli.invoke(["train", str(file), "--run-dir", str(tmp_path / "run"), "--quiet"]) == 130
+    said = capsys.readouterr().err
+    assert f"interrupted\n{tmp_path / 'mixed.npz'} is not made yet. Give the same command again" in said
+
+
+def test_what_a_killed_making_left_goes_when_it_begins_again(recipe: Path, tmp_path: Path) -> None:
+    wanted = Making(tmp_path / "random.npz", parse(MadeFromConfig, {"recipe": str(recipe), "episodes": 2}))
+    name = wanted.run_folder.name
+    mine, *others = (tmp_path / f".making-{run}-a1b2_c3d" for run in (name, f"{name}0", f"{name}-more"))
+    for folder in (mine, *others):
+        folder.mkdir()
+        (folder / "random.npz").write_bytes(b"half")
+    wanted.make(quiet=True)
+    assert not mine.exists() and all(folder.exists() for folder in others), "those may be at work"
+
+
+def test_one_process_makes_and_no_second(recipe: Path, tmp_path: Path) -> None:
+    how = parse(MadeFromConfig, {"recipe": str(recipe), "kind": "random", "episodes": 2})
+    wanted = Making(tmp_path / "random.npz", how)
+    wanted.make(quiet=True).unlink()
+    with checkpoint.locked(wanted.run_folder), pytest.raises(CheckpointError, match="is in use by"):
+        wanted.make(quiet=True)
+
+
+DIFFERENT = {
+    "kind": ({"kind": "medium"}, "kind mixed, not medium"),
+    "seed": ({"seed": 5}, "seed 0, not 5"),
+    "episodes": ({"episodes": 7}, "episodes 4, not 7"),
+    "env_steps": ({"env_steps": 300}, "env_steps 200, not 300"),
+    "recipe": ({"recipe": "sac/pendulum", "env_steps": 200}, "not sac/pendulum"),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_file_that_was_made_otherwise_is_told(
+    name: str, recipe: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = made(recipe, folder, "mixed")
+    change, said = DIFFERENT[name]
+    caplog.clear()
+    how = parse(MadeFromConfig, {"recipe": str(recipe), "kind": "mixed", "episodes": 4, **change})
+    Making(path, how).make(quiet=True)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert said in caplog.text and "name another path, or delete the file" in caplog.text
+    assert caplog.text.count(", not ") == 1
+
+
+def test_a_file_that_was_made_like_that_or_does_not_say_is_taken_in_silence(
+    recipe: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = made(recipe, folder, "mixed")
+    other = recording(tmp_path / "other.npz")
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"no archive")
+    caplog.clear()
+    for file, name in (
+        (path, str(recipe)),
+        (path, str(recipe.with_suffix(""))),
+        (other, "x/y"),
+        (broken, "x/y"),
+    ):
+        how = parse(MadeFromConfig, {"recipe": name, "episodes": 4, "env_steps": 200})
+        Making(file, how).make(quiet=True)
+    assert caplog.text == ""
+
+
+UNFIT = {
+    "spaces": (
+        {"recipe": "sac/pendulum"},
+        r"data\.made_from\.recipe[^$]*sac/pendulum plays Pendulum-v1[^$]*observations: expected",
+    ),
+    "replay": ({"recipe": "ppo/cartpole", "kind": "replay"}, r"data\.made_from\.kind[^$]*holds one rollout"),
+}
+
+
+@pytest.mark.parametrize("stages", [False, True], ids=["alone", "in stages"])
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_would_not_fit_is_told_before_the_recipe_is_trained(
+    name: str, stages: bool, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(*_: Any, **__: Any) -> None:
+        raise AssertionError("nothing is to be trained")
+
+    monkeypatch.setattr(making, "train_one", trained)
+    change, said = UNFIT[name]
+    config = offline(recipe, tmp_path)
+    config |= {"environment": {"id": "CartPole-v1"}, "learner": {"type": "discrete_cql", "batch_size": 8}}
+    config["data"]["made_from"] |= change
+    if stages:
+        config["stages"] = [{"name": "first", "data": config.pop("data"), "training": config.pop("training")}]
+        said = said.replace(r"data\.", r"stages\.0\.data\.", 1)
+    with pytest.raises(ConfigError, match=said):
+        train(config, run_dir=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
 
 
 def offline(recipe: Path, folder: Path) -> dict[str, Any]:

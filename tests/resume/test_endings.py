@@ -67,6 +67,8 @@ def test_what_was_saved_is_complete(whole: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert job(run, "saved") == KILLED
     assert not (run / "result.json").exists()
+    assert job(run) == 0, "its result was left to write"
+    assert json.loads((run / "result.json").read_text())["stop_reason"] == "finished"
     assert job(run) == 3, "there is nothing left to do"
     assert differences(whole, run) == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.stages.runs import config
 from tests.stages.test_kills import Interrupts
-from uniarena import cli, train
+from uniarena import assembly, cli, train
 from uniarena.config import ConfigError, load
 from uniarena.data import Episode, Recorder
 from uniarena.run import fitting, resume
@@ -67,13 +67,13 @@ def test_the_path_is_that_of_what_differs(path: str, tmp_path: Path) -> None:
 
 def test_environments_of_the_same_spaces_fit_and_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    real = fitting.assembly.build_env
+    real = assembly.build_env
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         made.append(real(*args, **kwargs))
         return made[-1]
 
-    monkeypatch.setattr(fitting.assembly, "build_env", counted)
+    monkeypatch.setattr(assembly, "build_env", counted)
     fitting.check_fit(load([online({}, {}, {})]))
     assert made == [], "the same environment needs no look"
     fitting.check_fit(load([online({}, {"kwargs": {"g": 1.0}}, {}, {"num_envs": 2})]))
@@ -87,7 +87,7 @@ def test_data_that_is_made_later_is_left_out(data: Path, tmp_path: Path) -> None
     settings["stages"][0]["data"] = made
     fitting.check_fit(load([settings]))
     of_cartpole(tmp_path / "made.npz")
-    with pytest.raises(ConfigError, match="the environment has"):
+    with pytest.raises(ConfigError, match=r"the\s+environment has"):
         fitting.check_fit(load([settings]))
     del settings["environment"]
     (tmp_path / "made.npz").unlink()

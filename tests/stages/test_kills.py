@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +15,14 @@ from typing import Any
 import pytest
 
 from tests.faults import killing
-from tests.resume.runs import KILLED, command, ended, hurry, run_command, start
+from tests.resume.runs import KILLED, command, differences, ended, hurry, run_command, start
 from tests.stages.runs import config, rows_of, unlike
 from uniarena import assembly, checkpoint, provenance, train
 from uniarena.assembly import starting
-from uniarena.checkpoint import files
+from uniarena.checkpoint import CheckpointError, files
 from uniarena.config import ConfigError
 from uniarena.run import NothingToDo, resume, single, stages
+from uniarena.run.folder import read_result
 
 
 class Killed(BaseException):
@@ -206,3 +209,96 @@ def test_ctrl_c_at_the_end_of_a_stage_keeps_the_next_from_beginning(
     assert not list(folder.glob("2-*"))
     ended = resume(folder, quiet=True, callbacks=[Interrupts()])
     assert len(ended.stages) == 2 and not unlike(whole, folder)
+
+
+class Rises(Interrupts):
+    """A figure by which the last agent is the best one, so that `best` is written right before the last checkpoint."""
+
+    def on_iteration_end(self, trainer: Any, event: Any) -> None:
+        trainer.metrics["rises"] = float(trainer.counters.clock)
+
+
+def rising(data: Path) -> dict[str, Any]:
+    settings = config(data)
+    settings["stages"][0]["callbacks"] = [{"type": "checkpoint", "best": "rises"}]
+    return settings
+
+
+@pytest.fixture(scope="module")
+def risen(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("risen") / "run"
+    train(rising(data), run_dir=folder, quiet=True, callbacks=[Rises()])
+    return folder
+
+
+def refused(patch: pytest.MonkeyPatch, name: str, error: BaseException) -> None:
+    """Let no checkpoint of this name come to be."""
+    real = files._publish
+
+    def publish(temporary: Path, folder: Path, *rest: Any) -> Any:
+        if folder.name == name:
+            raise error
+        return real(temporary, folder, *rest)
+
+    patch.setattr(files, "_publish", publish)
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("error", [Killed(), FULL], ids=["killed", "full disk"])
+def test_a_stage_whose_best_agent_is_its_last_is_brought_to_its_end(
+    error: BaseException, risen: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    first = run / "1-pretrain"
+    hurry(monkeypatch)
+    with monkeypatch.context() as patch:
+        refused(patch, "40", error)
+        with pytest.raises((Killed, CheckpointError)):
+            train(rising(data), run_dir=run, quiet=True, callbacks=[Rises()])
+    assert checkpoint.read_meta(first / "checkpoints" / "best")["counters"]["updates"] == 40
+    assert (first / "checkpoints" / "20").is_dir() and not (first / "checkpoints" / "40").exists()
+    result = resume(run, quiet=True, callbacks=[Rises()])
+    assert result.stages[0].updates == 40 and read_result(first) is not None
+    assert unlike(risen, run) == [] and differences(risen / "1-pretrain", first) == []
+    with pytest.raises(NothingToDo):
+        resume(run, quiet=True)
+
+
+@pytest.mark.parametrize("moment", ["before the last checkpoint", "before the result"])
+def test_a_run_that_was_killed_at_its_very_end_is_brought_to_it(
+    moment: str, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = rising(data)
+    settings |= settings.pop("stages")[0]
+    del settings["name"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    hurry(monkeypatch)
+    train(settings, run_dir=whole, quiet=True, callbacks=[Rises()])
+    with monkeypatch.context() as patch:
+        if moment == "before the result":
+            kills(patch, single, "write_result", 1)
+        else:
+            refused(patch, "40", Killed())
+        with pytest.raises(Killed):
+            train(settings, run_dir=cut, quiet=True, callbacks=[Rises()])
+    with pytest.raises(NothingToDo, match="its 30 updates"):  # a length below what was done ends nothing
+        resume(cut, ["training.total_updates=30"], quiet=True, callbacks=[Rises()])
+    again = resume(cut, quiet=True, callbacks=[Rises()])
+    assert again.updates == 40 and not again.resumable and differences(whole, cut) == []
+    ended = [read_result(folder) for folder in (whole, cut)]
+    assert ended[0] is not None and ended[1] is not None and ended[0].eval == ended[1].eval is not None
+    with pytest.raises(NothingToDo, match="its 40 updates already"):
+        resume(cut, quiet=True)
+    with pytest.raises(NothingToDo, match="is complete"):
+        train(settings, run_dir=cut, resume_if_exists=True, quiet=True)
+
+
+def test_no_stage_begins_from_an_earlier_agent_than_the_last(risen: Path, tmp_path: Path) -> None:
+    run = tmp_path / "1-pretrain"
+    shutil.copytree(risen / "1-pretrain", run)
+    assert stages.last_checkpoint(run).name == "40"
+    shutil.rmtree(run / "checkpoints" / "40")
+    with pytest.raises(CheckpointError, match="is the end of stage 1-pretrain"):
+        stages.last_checkpoint(run)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tests.resume.runs import differences
 from tests.stages.runs import config
+from tests.stages.test_kills import Interrupts
 from uniarena import cli, train
 from uniarena.config import ConfigError
+from uniarena.data import DataError
 from uniarena.run import resume, verify
 
 
@@ -99,3 +104,29 @@ def test_a_fork_of_a_stage_is_verified_from_beside_the_stage(original: Path, tmp
     assert verify(tmp_path / "after" / "fork").reproduces
     (tmp_path / "after" / "run").rename(tmp_path / "gone")
     assert verify(tmp_path / "after" / "fork").reproduces, "the original is where it was"
+
+
+@pytest.mark.parametrize("stages", [False, True], ids=["alone", "in stages"])
+def test_data_that_was_moved_is_named_at_a_resume(stages: bool, data: Path, tmp_path: Path) -> None:
+    file, run = Path(shutil.copy(data, tmp_path / "here.npz")), tmp_path / "run"
+    settings, key, reference = config(file), "stages.pretrain.data.path", tmp_path / "reference"
+    if stages:
+        settings["stages"].pop()
+    else:
+        settings, key = {**settings, **settings.pop("stages")[0]}, "data.path"
+        del settings["name"], settings["stages"]
+    train(settings, run_dir=reference, quiet=True, callbacks=[Interrupts()])
+    train(settings, run_dir=run, quiet=True, callbacks=[Interrupts("updates", 20)])
+    file.rename(tmp_path / "there.npz")
+    with pytest.raises(DataError, match=rf"no such file[^$]*uniarena resume {run} {key}=NEW"):
+        resume(run, quiet=True)
+    other = tmp_path / "other.npz"
+    with np.load(data) as arrays:
+        np.savez(other, **{**arrays, "reward": arrays["reward"] + 1})
+    with pytest.raises(ConfigError, match=r"not\s+the\s+data\s+that\s+the\s+run\s+learned\s+from"):
+        resume(run, [f"{key}={other}"], quiet=True, callbacks=[Interrupts()])
+    result = resume(run, [f"{key}={tmp_path / 'there.npz'}"], quiet=True, callbacks=[Interrupts()])
+    places = [folder / "1-pretrain" if stages else folder for folder in (reference, run)]
+    assert result.updates == 40 and differences(*places) == []
+    [change] = [json.loads(line) for line in (places[1] / "changes.jsonl").read_text().splitlines()]
+    assert (change["key"], change["new"]) == ("data.path", str(tmp_path / "there.npz"))

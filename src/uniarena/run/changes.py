@@ -24,6 +24,7 @@ _FREE = re.compile(
     r"|sampling\.timeout_s$|environment\.workers\.(timeout_s|on_fault|restarts|restart_window)$"
     r"|learner\.|agent\.explorer\.|agent\.buffer\.(memory_map|beta|her\.|demonstrations\.ratio)"
     r"|agent\.intrinsic\.(\d+\.)?(reward_scale|update_proportion|update_period|batch_size)$|callbacks\.\d+\."
+    r"|data\.path$"  # where the same data lies now: a dataset refuses any other
 )
 _PRECIOUS = (
     (r"environment\.", "the environment and its state are part of every checkpoint"),

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from gymnasium import Space
-
-from uniarena import assembly
 from uniarena.assembly.stages import placed_in
 from uniarena.config import ConfigError, Experiment
 from uniarena.config.errors import Fault, Faults
 from uniarena.config.section import find
 from uniarena.data import DataError
 from uniarena.data import load as load_data
-from uniarena.envs.fit import misfit
 from uniarena.run.making import data_of, makings
-from uniarena.seeding import preserved_globals
+from uniarena.run.recipes import Spaces, alone, spaces_of
 
 _SPACES = ("environment.id", "environment.kwargs", "environment.wrappers", "environment", "data.path")
 """Where it may be written what there is to see and to do."""
-
-
-@dataclass(frozen=True)
-class _Spaces:
-    """What an environment shows and takes, as learners are given it."""
-
-    observation: Space[Any]
-    action: Space[Any]
-
-    def misfits(self, other: _Spaces) -> list[str]:
-        """How another one's differ."""
-        pairs = {
-            "observations": (self.observation, other.observation),
-            "actions": (self.action, other.action),
-        }
-        found = {what: misfit(*pair) for what, pair in pairs.items()}
-        return [f"{what}: {fault}" for what, fault in found.items() if fault]
 
 
 def check_fit(exp: Experiment, first: int = 0) -> None:
@@ -68,28 +47,19 @@ def check_fit(exp: Experiment, first: int = 0) -> None:
 class _Look:
     """Environments that were looked at."""
 
-    seen: list[tuple[Any, _Spaces | None]] = field(default_factory=list)
+    seen: list[tuple[Any, Spaces | None]] = field(default_factory=list)
 
-    def at(self, exp: Experiment) -> _Spaces | None:
+    def at(self, exp: Experiment) -> Spaces | None:
         """The spaces of a run; None where they are known only once its data was made."""
-        section = exp.environment
-        absent = section.id is None
+        absent = exp.environment.id is None
         if absent and any(not making.path.exists() for making in makings(exp)):
             return None
-        alone = replace(section, num_envs=1, workers=None)
-        if section.vectorization == "async":
-            alone = replace(alone, vectorization="auto")
-        key = (alone, exp.data if absent else None)
+        key = (alone(exp).environment, exp.data if absent else None)
         for known, spaces in self.seen:
             if known == key:
                 return spaces
         self.seen.append((key, None))  # what cannot be made is told once
-        with preserved_globals():
-            env = assembly.build_env(replace(exp, environment=alone), training=True)
-        try:
-            self.seen[-1] = (key, _Spaces(env.observation_space, env.action_map.env_space))
-        finally:
-            env.close()
+        self.seen[-1] = (key, spaces_of(exp))
         return self.seen[-1][1]
 
 
@@ -111,7 +81,9 @@ def _check_environment(look: _Look, stage: Any, before: Any) -> None:
 def _check_data(look: _Look, exp: Experiment) -> None:
     faults = Faults()
     for where, cfg in data_of(exp):
-        if cfg.made_from is not None and not any(m.path.exists() for m in makings(exp) if m.where == where):
+        if missing := [each for each in makings(exp) if each.where == where and not each.path.exists()]:
+            with faults.gather():
+                missing[0].check(exp)
             continue
         spaces = None if exp.environment.id is None else _quietly(look, exp)
         given = () if spaces is None else (spaces.observation, spaces.action)
@@ -123,7 +95,7 @@ def _check_data(look: _Look, exp: Experiment) -> None:
     faults.check()
 
 
-def _told(look: _Look, exp: Experiment) -> _Spaces | None:
+def _told(look: _Look, exp: Experiment) -> Spaces | None:
     """The spaces of a run. Data that stands for its environment and cannot be read is told where data is read."""
     try:
         return look.at(exp)
@@ -131,7 +103,7 @@ def _told(look: _Look, exp: Experiment) -> _Spaces | None:
         return None
 
 
-def _quietly(look: _Look, exp: Experiment) -> _Spaces | None:
+def _quietly(look: _Look, exp: Experiment) -> Spaces | None:
     """The same where the error of an environment that cannot be made is told elsewhere."""
     try:
         return _told(look, exp)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -29,6 +31,7 @@ from uniarena.data.config import MadeFromConfig
 from uniarena.data.report import write
 from uniarena.explorers.sample import SampleExplorer
 from uniarena.run.folder import CHECKPOINTS, read_result
+from uniarena.run.recipes import keeps_nothing, refuse_unfit, told_otherwise
 from uniarena.run.recording import env_of, record_data, stored
 from uniarena.run.saved import UNUSED_SEEDS, evaluate
 from uniarena.run.single import train_one
@@ -71,19 +74,60 @@ class Making:
             KeyboardInterrupt: the training was interrupted. Made again, it goes on.
         """
         if self.path.exists():
+            self._compare()
             return self.path
         log.warning(
             "%s is not there: it is made from the recipe %s (%s)", self.path, self.cfg.recipe, self.cfg.kind
         )
-        trained = Trained(self._run(quiet), self.cfg.seed)
+        try:
+            run = self._run(quiet)
+            with checkpoint.locked(run):  # nobody else records it now
+                if not self.path.exists():
+                    self._write(Trained(run, self.cfg.seed))
+        except KeyboardInterrupt as error:
+            error.add_note(
+                f"{self.path} is not made yet. Give the same command again: it goes on with making it, and then trains"
+            )
+            raise
+        return self.path
+
+    def check(self, run: Experiment) -> None:
+        """Refuse what cannot be made for a run, before anything is trained.
+
+        Raises:
+            ConfigError: as of `make`; or what is made would not fit the run's environment.
+        """
+        if not self.path.exists():
+            refuse_unfit(self.exp, self.cfg, self.where, run)
+
+    def _compare(self) -> None:
+        """Warn where the file that is there says that it was made otherwise."""
+        try:
+            trained = self.cfg.env_steps or self.exp.training.total_timesteps
+        except ConfigError:  # the recipe is not at hand any more
+            trained = None
+        if differs := told_otherwise(self.path, self.cfg, trained):
+            log.warning(
+                "%s is there already and was made otherwise than %s.made_from says: %s. The file is used as it is. To "
+                "have what the section says, name another path, or delete the file",
+                self.path,
+                self.where,
+                "; ".join(differs),
+            )
+
+    def _write(self, trained: Trained) -> None:
+        """Record agents of a run that nobody else records now, and write a card."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=".making-") as folder:
+        prefix = f".making-{trained.run.name}-"
+        for place in self.path.parent.glob(f"{glob.escape(prefix)}*"):  # of one that was killed
+            if re.fullmatch(r"\w+", place.name.removeprefix(prefix)):
+                shutil.rmtree(place, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=self.path.parent, prefix=prefix) as folder:
             part = Path(folder) / self.path.name
             origin = self._replay(trained, part) if self.cfg.kind == "replay" else self._played(trained, part)
             card = _card(part, origin)
             shutil.move(card, self.path.with_suffix(".md"))
             part.replace(self.path)  # last, so that what is there is whole
-        return self.path
 
     # -- training ----------------------------------------------------------------------------------------------------
     @cached_property
@@ -111,10 +155,15 @@ class Making:
         }
         return load([cfg.recipe], [seed, *(f"training.{name}={value}" for name, value in training.items())])
 
-    def _run(self, quiet: bool) -> Path:
-        exp = self.exp
+    @property
+    def run_folder(self) -> Path:
+        """Of the training, beside the data."""
         name = self.cfg.recipe.replace("\\", "/").removesuffix(".yaml").replace("/", "-").strip(".-")
-        folder = self.path.parent / "runs" / f"{name}-{exp.training.total_timesteps}-seed-{self.cfg.seed}"
+        run = f"{name}-{self.exp.training.total_timesteps}-seed-{self.cfg.seed}"
+        return self.path.parent / "runs" / run
+
+    def _run(self, quiet: bool) -> Path:
+        exp, folder = self.exp, self.run_folder
         found = read_result(folder)
         if found is None or found.resumable:
             assembly.check(exp)
@@ -180,10 +229,7 @@ class Making:
         try:
             buffer = assembly.build_agent(exp, env).buffer
             if not hasattr(buffer, "recent"):
-                said = f"{self.cfg.recipe} keeps no experience: its buffer holds one rollout"
-                raise ConfigError(
-                    said, f"{self.where}.made_from.kind", hint="name an off-policy recipe, or another kind"
-                )
+                raise keeps_nothing(self.cfg, self.where)
             buffer.load_state_dict(checkpoint.load(last, only=("buffer",))[0]["buffer"])
             rows = buffer.recent(buffer.size + 1)
             origin = self._origin(
@@ -260,10 +306,15 @@ def makings(exp: Experiment) -> list[Making]:
 
 
 def ensure_data(exp: Experiment, quiet: bool = False) -> None:
-    """Make the data of a run, where its config says how (`made_from`) and the file is not there."""
+    """Make the data of a run, where its config says how (`made_from`) and the file is not there. All of it is checked
+    before any is made.
+    """
     with exp.locating():
-        for wanted in makings(exp):
-            wanted.make(quiet)
+        wanted = makings(exp)
+        for each in wanted:
+            each.check(exp)
+        for each in wanted:
+            each.make(quiet)
 
 
 def pieces(rows: Batch, action: Tree) -> Iterator[Episode]:

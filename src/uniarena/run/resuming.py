@@ -66,10 +66,19 @@ class Plan:
         """Every change so far, these last."""
         return [*(self.meta.get("changes") or []), *(change.entry(self.env_steps) for change in self.changes)]
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: all env steps, or updates, are there. Where the run was killed at its very
+        end, before its last checkpoint and its result were written down, these are left.
+        """
+        own_end = self.exp.total == self.before.total  # a length that was lowered brings no run to its end
+        unwritten = own_end and read_result(self.run) is None
+        return self.env_steps >= self.exp.total and not unwritten
+
     def refuse_finished(self) -> None:
-        """Raise NothingToDo where the run has all its env steps, or updates."""
+        """Raise NothingToDo where the run has all its env steps, or updates, and was brought to its end."""
         total, key = self.exp.total, "total_timesteps" if self.exp.data is None else "total_updates"
-        if self.env_steps >= total:
+        if self.over:
             more = 2 * self.env_steps
             raise NothingToDo(
                 f"{self.run} has reached its {total:,} {self.exp.units} already. To train it for longer: "

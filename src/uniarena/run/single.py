@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ import torch
 from uniarena import assembly, checkpoint, provenance
 from uniarena.buffers.dataset import misplaced
 from uniarena.checkpoint import CheckpointError
+from uniarena.checkpoint.find import whole_of
 from uniarena.config import ConfigError, Experiment, dump, secrets_of, to_mapping
 from uniarena.data import DataError
 from uniarena.envs.fit import compare_saved
@@ -109,9 +111,11 @@ def go_on(
         state, meta = checkpoint.load(found.source)
         seed_globals(exp.experiment.seed)
         fresh = replace(exp, agent=replace(exp.agent, init_from=None))  # the checkpoint knows better
-        trainer, notices = assembly.build_trainer(
-            fresh, place, {"config": dump(exp), "changes": found.history}, quiet=quiet, callbacks=callbacks
-        )
+        record = {"config": dump(exp), "changes": found.history}
+        try:
+            trainer, notices = assembly.build_trainer(fresh, place, record, quiet=quiet, callbacks=callbacks)
+        except DataError as error:
+            raise _gone(error, exp, folder) from error
         _restore(trainer, state, found)
         if (reason := _ending(state, meta, found, place)) is not None:
             trainer.request_stop(reason)
@@ -136,6 +140,17 @@ def go_on(
             assembly.summary(trainer),
         )
         return _fit(trainer, exp, folder, started)
+
+
+def _gone(error: DataError, exp: Experiment, folder: Path) -> DataError:
+    """The error of a run's data; where it is not there any more, with how to say where it is now."""
+    path = str(exp.data.get("path")) if exp.data is not None else ""
+    if error.where != str(Path(path)) or Path(path).exists():
+        return error
+    whole = whole_of(folder)
+    key = "data.path" if whole == folder else f"stages.{folder.name.partition('-')[2]}.data.path"
+    found = f"uniarena resume {shlex.quote(str(whole))} {key}=NEW"
+    return DataError(error.message, error.where, f"put it back; or, where it lies elsewhere now: {found}")
 
 
 def _ending(state: dict[str, Any], meta: dict[str, Any], found: Plan, folder: Path) -> str | None:

@@ -24,7 +24,7 @@ from uniarena.config.schema import InitFromConfig, Stage
 from uniarena.run.changes import Change, find_changes
 from uniarena.run.compare import told
 from uniarena.run.fitting import check_fit
-from uniarena.run.folder import CHECKPOINTS, CONFIG, clear_crashed, made, read_result
+from uniarena.run.folder import CHECKPOINTS, CONFIG, RESULT, clear_crashed, made, read_result
 from uniarena.run.making import ensure_data, makings
 from uniarena.run.result import Result
 from uniarena.run.resuming import NothingToDo, Plan, is_left_out, plan, refuse_other, with_secrets
@@ -44,9 +44,10 @@ def train_stages(
 ) -> Result:
     """Train all stages of a configuration that was checked, or go on with them. Arguments and errors as of `train`."""
     check_fit(exp)  # what does not fit, is not there or damaged is told now, and not after hours
-    if any(not making.path.exists() for part in exp.parts for making in makings(part)):
-        for part in exp.parts:
-            ensure_data(part, quiet)
+    missing = [making for part in exp.parts for making in makings(part) if not making.path.exists()]
+    for making in missing:
+        making.make(quiet)
+    if missing:
         check_fit(exp)
     folder = made(own_folder(exp, run_dir)) if resume_if_exists else new_folder(exp, name_of(exp), run_dir)
     with ended_early(), checkpoint.locked(folder):
@@ -144,8 +145,7 @@ class _Whole:
         if not self._begun(index):
             return False
         ended = None if self._wanted(index) else read_result(self._place(index))
-        found = self._plan(index)
-        return (ended is not None and not ended.resumable) or found.env_steps >= found.exp.total
+        return (ended is not None and not ended.resumable) or self._plan(index).over
 
     def _place(self, index: int) -> Path:
         return self.folder / f"{index + 1}-{self.exp.stages[index].name}"
@@ -246,15 +246,23 @@ class _Whole:
 
 
 def last_checkpoint(run: Path) -> Path:
-    """The numbered checkpoint with the largest number: the agent that a stage ended with.
+    """The checkpoint at the end of a stage: the numbered one where its result says that it ended. Of a stage that was
+    not brought to its end, the newest.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: it is not there.
     """
-    found = [path for path in (run / CHECKPOINTS).glob("*") if path.name.isdigit()]
-    if not found:
-        raise CheckpointError(run, "ended without a checkpoint, so no stage can go on from it.")
-    return max(found, key=lambda path: int(path.name))
+    ended = read_result(run)
+    if ended is None:
+        return checkpoint.newest(run / CHECKPOINTS)[0]
+    found = run / CHECKPOINTS / str(ended.env_steps or ended.updates)
+    if not found.is_dir():
+        raise CheckpointError(
+            found,
+            f"is the end of stage {run.name}, from which the next one begins, and is not there. Put it back; or, to "
+            f"bring the stage to its end once more, delete {run / RESULT} and resume.",
+        )
+    return found
 
 
 def _together(folder: Path, stages: Sequence[Stage], results: Sequence[Result]) -> Result:

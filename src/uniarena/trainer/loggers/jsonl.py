@@ -77,7 +77,7 @@ class Jsonl:
             return
         row = {"env_steps": step, **values}
         if self._last and clock_of(self._last) == step:
-            row = {**self._last, **row}
+            row = {**self._last, **values}  # of a run from data `env_steps` is not the step
             if self._waiting:
                 self._waiting.pop()
             else:
