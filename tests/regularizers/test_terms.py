@@ -348,7 +348,7 @@ def test_what_cannot_be_had_is_refused_by_name(
 
 
 def test_observations_of_another_environment_are_refused(demos: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lock\.npz observations: has rows of shape") as caught:
+    with pytest.raises(ConfigError, match=r"lock\.npz obs: has rows of shape") as caught:
         make("ppo", DISCRETE, cloning(demos["lock"]))
     assert caught.value.path == "learner.regularizers.0.data"
     with pytest.raises(ConfigError) as caught:
