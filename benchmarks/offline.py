@@ -181,6 +181,8 @@ def measure(task: str, kind: str, learner: str, seed: int, data: Path, runs: Pat
     shutil.rmtree(run, ignore_errors=True)  # of a run that broke off
     section = config(task, data, learner, seed)
     result = uniarena.train(section, run_dir=run, quiet=True)
+    if result.resumable:
+        raise KeyboardInterrupt  # a result is that of a whole run
     last = run / "checkpoints" / str(result.updates)
     score = uniarena.evaluate(
         last, TASKS[task]["episodes"], seed=10_000 + seed, trust=True
