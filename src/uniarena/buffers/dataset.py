@@ -297,7 +297,7 @@ def doubts(buffer: Any) -> list[str]:
 
 def _beyond(data: Dataset) -> Iterator[str]:
     """A sentence for every part of the actions with values beyond its bounds, of rows spread over the data."""
-    places = np.unique(np.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).astype(np.int64))
+    places = np.linspace(0, len(data) - 1, min(LOOKED_AT, len(data))).astype(np.int64)
     pairs = zip(leaf_spaces(data.action_space), tree_leaves(data.action(places)), strict=True)
     for (name, space), rows in pairs:
         if not isinstance(space, spaces.Box):

@@ -52,18 +52,14 @@ def check_next_observations(source: Source, ends: np.ndarray) -> str:
         DataError: they are a row off.
     """
     steps = len(source.reward)
-    rows = np.unique(np.linspace(1, steps - 3, min(ROWS, max(0, steps - 3))).astype(np.int64))
+    rows = np.linspace(1, steps - 3, min(ROWS, max(0, steps - 3))).astype(np.int64)
     if len(rows) < FEWEST:
         return ""
     flagged = _spread(ends)
     for shift, place in _PLACES.items():
         share = 1.0 - unlike(source.obs, source.next_obs, rows, rows + shift).mean()
-        moved = (
-            not unlike(source.obs, source.next_obs, flagged, flagged + shift).mean() > 0.5
-            if len(flagged)
-            else True
-        )
-        if share < _CERTAIN[shift] or not moved:
+        elsewhere = unlike(source.obs, source.next_obs, flagged, flagged + shift).sum()
+        if share < _CERTAIN[shift] or 2 * elsewhere > len(flagged):
             continue
         if not any(
             column.dtype.kind == "f" or _numbers(column) >= MANY for column in tree_leaves(source.obs)
@@ -140,10 +136,6 @@ def _beside(beside: int) -> str:
 
 def _spread(ends: np.ndarray, most: int = ENDS) -> np.ndarray:
     """Up to `most` of the rows with a flag, those that have two rows behind and one before."""
-    rows = np.flatnonzero(ends)
-    rows = rows[(rows >= 1) & (rows < len(ends) - 2)]
-    return (
-        rows[np.unique(np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64))]
-        if len(rows)
-        else rows
-    )
+    rows = np.flatnonzero(ends[:-2])
+    rows = rows[rows >= 1]
+    return rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]
