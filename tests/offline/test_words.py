@@ -12,10 +12,10 @@ from gymnasium import spaces
 from tests.offline.episodes import keyed
 from tests.offline.test_broken import episode
 from uniarena.config import ConfigError, parse
+from uniarena.config.errors import counted
 from uniarena.config.section import Section
 from uniarena.data import DataConfig, DataError, load, records
 from uniarena.data.audit import audit
-from uniarena.data.wording import counted
 
 OFFLINE = pytest.mark.extra("offline")
 FORMS = [".npz", pytest.param(".hdf5", marks=OFFLINE)]

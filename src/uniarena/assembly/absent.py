@@ -12,9 +12,9 @@ import torch
 from uniarena.batch import tree_map
 from uniarena.config import ConfigError, Experiment, brought_parts, component
 from uniarena.config.assembly import of_data
+from uniarena.config.errors import counted
 from uniarena.config.fields import field_types
 from uniarena.data import Dataset, load
-from uniarena.data.wording import counted
 from uniarena.envs.spaces import describe
 from uniarena.ops.offline import held_out
 from uniarena.registry import lookup

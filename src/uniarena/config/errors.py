@@ -168,6 +168,11 @@ def squash(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """`1 episode has`, `2,000 episodes have`: a count with the words that agree with it."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def listed(names: Iterable[str], most: int = 12) -> str:
     """`a, b, c`, cut where the list would fill the screen."""
     ordered = sorted(names)

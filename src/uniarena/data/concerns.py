@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from uniarena.config.errors import counted
 from uniarena.data.dataset import Dataset
 from uniarena.data.rows import said_of
 from uniarena.data.spread import Spread
-from uniarena.data.wording import counted
 
 MANY_AT_BOUND = 0.2
 """Share of actions at a bound from which learners with squashed policies have trouble."""

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from uniarena.batch import Tree, tree_leaves, tree_map, tree_paths
-from uniarena.config.errors import listed
+from uniarena.config.errors import counted, listed
 from uniarena.data import hdf5, keyed, minari, recording, rlds
 from uniarena.data.columns import BLOCK, nbytes
 from uniarena.data.concerns import REFUSED
@@ -19,7 +19,6 @@ from uniarena.data.dataset import Dataset, Episode
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import in_env_units
 from uniarena.data.source import fit_float32
-from uniarena.data.wording import counted
 from uniarena.data.writing import beside, refuse_taken, refuse_unwritable, told
 from uniarena.envs.spaces import leaf_spaces
 

@@ -14,12 +14,12 @@ import numpy as np
 from gymnasium import Space
 
 from uniarena.batch import Tree, tree_leaves, tree_map
+from uniarena.config.errors import counted
 from uniarena.data.columns import Keeping
 from uniarena.data.errors import DataError
 from uniarena.data.fitting import policy_space
 from uniarena.data.rows import Account, Rows, odd_rows
 from uniarena.data.source import Source, fit_float32, largest
-from uniarena.data.wording import counted
 from uniarena.seeding import Streams
 
 WHOLE = 2**28

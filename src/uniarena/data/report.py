@@ -6,8 +6,8 @@ import html
 from pathlib import Path
 from typing import Any
 
+from uniarena.config.errors import counted
 from uniarena.data.errors import DataError
-from uniarena.data.wording import counted
 from uniarena.data.writing import told
 
 WIDTH = 40

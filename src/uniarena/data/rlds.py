@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import Space
 
 from uniarena.batch import tree_paths
-from uniarena.config.errors import listed
+from uniarena.config.errors import counted, listed
 from uniarena.data import records
 from uniarena.data.columns import Keeping, Store, exact
 from uniarena.data.errors import DataError
@@ -26,7 +26,6 @@ from uniarena.data.features import FEATURES, Feature, described, read_features
 from uniarena.data.shards import SHARD, check_counts
 from uniarena.data.source import Source, absent, json_object, nested, space_of, without_transition
 from uniarena.data.step_flags import FLAGS, StepFlags
-from uniarena.data.wording import counted
 from uniarena.envs.spaces import space_from_json, space_to_json
 
 INFO = "dataset_info.json"

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from uniarena.batch import tree_leaves
+from uniarena.config.errors import counted
 from uniarena.data.alignment import check_flags, check_next_observations, flags_beside_jumps
 from uniarena.data.columns import Column
 from uniarena.data.config import DataConfig
 from uniarena.data.errors import DataError
 from uniarena.data.jumps import SPOTS, breaks, changes, wrapped
 from uniarena.data.source import Source, fit_float32
-from uniarena.data.wording import counted
 
 SHUFFLED = 0.5
 """Share of rows that no row follows, from which they are taken for single transitions without order."""

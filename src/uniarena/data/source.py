@@ -13,10 +13,9 @@ import numpy as np
 from gymnasium import Space
 
 from uniarena.batch import Tree, tree_paths
-from uniarena.config.errors import closest, listed
+from uniarena.config.errors import closest, counted, listed
 from uniarena.data.columns import Column, DerivedColumn, OddColumn
 from uniarena.data.errors import DataError, refuse_void
-from uniarena.data.wording import counted
 from uniarena.envs.spaces import LARGEST, leaf_spaces
 
 DEEPEST = 64

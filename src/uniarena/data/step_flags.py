@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from uniarena.config.errors import counted
 from uniarena.data.errors import DataError
 from uniarena.data.source import absent
-from uniarena.data.wording import counted
 
 FLAGS = ("is_first", "is_last", "is_terminal")
 

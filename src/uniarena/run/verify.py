@@ -16,8 +16,8 @@ import torch
 from uniarena import assembly, checkpoint, provenance
 from uniarena.checkpoint import CheckpointError
 from uniarena.config import Experiment, dump, load
+from uniarena.config.errors import counted
 from uniarena.config.section import plain
-from uniarena.data.wording import counted
 from uniarena.run.changes import undone
 from uniarena.run.compare import by_file, differences, told
 from uniarena.run.folder import CHECKPOINTS, METRICS, run_folder, saved_changes, saved_config

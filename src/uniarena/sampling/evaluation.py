@@ -17,7 +17,7 @@ from torch import Tensor
 
 from uniarena.batch import tree_leaves, tree_map
 from uniarena.config import Reference
-from uniarena.data.wording import counted
+from uniarena.config.errors import counted
 from uniarena.envs.fit import differs_from
 from uniarena.envs.notices import notice
 from uniarena.envs.protocol import Env, Step

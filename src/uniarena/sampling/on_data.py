@@ -23,8 +23,8 @@ from uniarena.buffers.dataset import DatasetBuffer, DatasetConfig
 from uniarena.buffers.spec import BufferSpec
 from uniarena.buffers.statistics import fit_to_data
 from uniarena.config import ConfigError
+from uniarena.config.errors import counted
 from uniarena.data import Dataset
-from uniarena.data.wording import counted
 from uniarena.explorers.actor import untouched
 from uniarena.learners.base import declared
 from uniarena.learners.offline.bc import BC, BCConfig

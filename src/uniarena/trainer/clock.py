@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from uniarena.config.errors import counted
+
 
 def clock_of(counts: Mapping[str, Any]) -> int:
     """The clock of a row of `metrics.jsonl`, or of the counters of a checkpoint."""
@@ -17,4 +19,4 @@ def spelled(clock: int, units: str) -> str:
     Args:
         units: in the plural.
     """
-    return f"{clock:,} {units[:-1] if clock == 1 else units}"
+    return counted(clock, units[:-1], units)

@@ -19,7 +19,7 @@ from uniarena.analysis.doctor import (
 from uniarena.analysis.doctor.finding import Change, Finding
 from uniarena.analysis.doctor.setup import Setup
 from uniarena.analysis.doctor.table import Table
-from uniarena.data.wording import counted
+from uniarena.config.errors import counted
 
 __all__ = ["ILLNESSES", "Change", "Finding", "Setup", "Table", "examine", "report", "statements"]
 
